@@ -1,0 +1,1 @@
+"""The services of the suite, one package each, on one chassis."""

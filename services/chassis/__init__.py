@@ -1,0 +1,1 @@
+"""What every service stands on: serving, channels, errors, settings, telemetry, identity. No domain word."""
