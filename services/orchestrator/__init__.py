@@ -1,0 +1,1 @@
+"""Runs agents: the loop, the gate, the journal."""

@@ -1,0 +1,1 @@
+"""Pure data and rules of the orchestrator. Read this first."""

@@ -1,0 +1,78 @@
+"""An agent as data. Mirrors `proctor.agent.v1.Agent`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import IntEnum
+
+from services.orchestrator.domain.messages import Budget, OutputFormat, Sampling
+
+
+class AgentType(IntEnum):
+    """Which strategy an agent follows. Numbers equal the proto's."""
+
+    CLASSIC = 1
+    AGENTIC = 2
+    RESEARCH = 3
+    WORKFLOW = 4
+
+
+class Exposure(IntEnum):
+    """How an agent may use a source. Numbers equal the proto's; DEFAULT is the agent type's own."""
+
+    DEFAULT = 0
+    PREFETCH = 1
+    AGENTIC = 2
+
+
+class ToolPolicy(IntEnum):
+    """How an agent's tool is allowed. Numbers equal the proto's; DEFAULT is the tool's own."""
+
+    DEFAULT = 0
+    ALLOW = 1
+    ASK = 2
+    DENY = 3
+    QUORUM = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBinding:
+    """A source an agent reads, by id or name."""
+
+    source: str
+    exposure: Exposure = Exposure.DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBinding:
+    """A tool of an agent and its policy; `when` is CEL over `args` and `principal`, empty is always."""
+
+    tool: str
+    policy: ToolPolicy = ToolPolicy.DEFAULT
+    when: str = ""
+    quorum: int = 0
+    group: str = ""
+    deadline: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """An agent's definition. `agent_id` equals `name` for the operator's agents."""
+
+    agent_id: str
+    name: str
+    type: AgentType = AgentType.AGENTIC
+    description: str = ""
+    model: str = ""
+    prompt: str = ""
+    sources: tuple[SourceBinding, ...] = ()
+    tools: tuple[ToolBinding, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    output: OutputFormat = field(default_factory=OutputFormat)
+    sampling: Sampling = field(default_factory=Sampling)
+    workflow_yaml: str = ""
+    version: int = 1
+    read_only: bool = True
+    router_json: bytes = b""
+    language: str = ""

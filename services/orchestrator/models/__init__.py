@@ -1,0 +1,1 @@
+"""Language models behind one port, and everything that is wrapped around it."""
