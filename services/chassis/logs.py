@@ -1,0 +1,54 @@
+"""Logs: one JSON object a line on standard error, each with the trace it belongs to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from opentelemetry import trace
+
+# What every LogRecord has anyway; the rest came in `extra` and belongs to the event.
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "event"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Renders a record as one line: time, level, service, logger, event, message, trace, span, extra fields."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "logger": record.name,
+        }
+        event = getattr(record, "event", None)
+        if event is not None:
+            line["event"] = event
+        line["message"] = record.getMessage()
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            line["trace_id"] = trace.format_trace_id(context.trace_id)
+            line["span_id"] = trace.format_span_id(context.span_id)
+        line.update({key: value for key, value in vars(record).items() if key not in STANDARD})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure_logs(service: str, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send every log of this process to `stream` (standard error by default) as JSON lines."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter(service))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Libraries that tell each request at INFO would drown the events of the suite.
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic", "sqlalchemy", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
