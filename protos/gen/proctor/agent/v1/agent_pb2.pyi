@@ -801,6 +801,7 @@ class ToolBinding(_message.Message):
     QUORUM_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    FOUR_EYES_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """Name of the tool, or `server/*` for all of an MCP server. Required."""
     policy: Global___ToolPolicy.ValueType
@@ -811,6 +812,8 @@ class ToolBinding(_message.Message):
     """For TOOL_POLICY_QUORUM: how many must agree."""
     group: _builtins.str
     """For TOOL_POLICY_QUORUM: the group whose members may decide."""
+    four_eyes: _builtins.bool
+    """Whether someone else than the user the run acts for must decide."""
     @_builtins.property
     def deadline(self) -> _duration_pb2.Duration:
         """How long a decision may take; unset is the service's default."""
@@ -824,10 +827,11 @@ class ToolBinding(_message.Message):
         quorum: _builtins.int = ...,
         group: _builtins.str = ...,
         deadline: _duration_pb2.Duration | None = ...,
+        four_eyes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "group", b"group", "policy", b"policy", "quorum", b"quorum", "tool", b"tool", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "four_eyes", b"four_eyes", "group", b"group", "policy", b"policy", "quorum", b"quorum", "tool", b"tool", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from proctor.agent.v1 import agent_pb2 as _agent_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -113,6 +114,8 @@ class _GateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Gate.ValueType],
     """Refuse; no rule lowers it."""
     GATE_QUORUM: _Gate.ValueType  # 4
     """n people of a group must agree; no rule lowers it."""
+    GATE_ALLOW: _Gate.ValueType  # 5
+    """Run without asking. Only an answer of EvaluateGate; refused in a request."""
 
 class Gate(_Gate, metaclass=_GateEnumTypeWrapper):
     """How the policy treats a call."""
@@ -127,7 +130,37 @@ GATE_DENY: Gate.ValueType  # 3
 """Refuse; no rule lowers it."""
 GATE_QUORUM: Gate.ValueType  # 4
 """n people of a group must agree; no rule lowers it."""
+GATE_ALLOW: Gate.ValueType  # 5
+"""Run without asking. Only an answer of EvaluateGate; refused in a request."""
 Global___Gate: _TypeAlias = Gate  # noqa: Y015
+
+class _ToolDefault:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolDefaultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolDefault.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_DEFAULT_UNSPECIFIED: _ToolDefault.ValueType  # 0
+    """The same as TOOL_DEFAULT_ASK."""
+    TOOL_DEFAULT_ALLOW: _ToolDefault.ValueType  # 1
+    """Read-only: run."""
+    TOOL_DEFAULT_ASK: _ToolDefault.ValueType  # 2
+    """It has effects: ask."""
+    TOOL_DEFAULT_ASK_EVERY_CALL: _ToolDefault.ValueType  # 3
+    """Ask at every call; neither an agent's allow, nor the operator's list, nor a rule lowers it."""
+
+class ToolDefault(_ToolDefault, metaclass=_ToolDefaultEnumTypeWrapper):
+    """What a tool itself wants, before any policy."""
+
+TOOL_DEFAULT_UNSPECIFIED: ToolDefault.ValueType  # 0
+"""The same as TOOL_DEFAULT_ASK."""
+TOOL_DEFAULT_ALLOW: ToolDefault.ValueType  # 1
+"""Read-only: run."""
+TOOL_DEFAULT_ASK: ToolDefault.ValueType  # 2
+"""It has effects: ask."""
+TOOL_DEFAULT_ASK_EVERY_CALL: ToolDefault.ValueType  # 3
+"""Ask at every call; neither an agent's allow, nor the operator's list, nor a rule lowers it."""
+Global___ToolDefault: _TypeAlias = ToolDefault  # noqa: Y015
 
 class _RuleScope:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -283,6 +316,8 @@ class Approval(_message.Message):
     ANSWER_JSON_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     AGREED_FIELD_NUMBER: _builtins.int
+    FOUR_EYES_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Id, derived from run, round and call."""
     kind: Global___ApprovalKind.ValueType
@@ -329,6 +364,10 @@ class Approval(_message.Message):
     """Answers as JSON by question id, or the caller's result, or the message to continue with."""
     skipped: _builtins.bool
     """Whether the questions were skipped."""
+    four_eyes: _builtins.bool
+    """Whether someone else than the user who asks must decide."""
+    tenant: _builtins.str
+    """Tenant."""
     @_builtins.property
     def requested_at(self) -> _timestamp_pb2.Timestamp:
         """When it was asked."""
@@ -380,10 +419,12 @@ class Approval(_message.Message):
         answer_json: _builtins.bytes = ...,
         skipped: _builtins.bool = ...,
         agreed: _abc.Iterable[_builtins.str] | None = ...,
+        four_eyes: _builtins.bool = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "decided_at", b"decided_at", "requested_at", b"requested_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agreed", b"agreed", "answer_json", b"answer_json", "approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "arguments_json", b"arguments_json", "call_id", b"call_id", "comment", b"comment", "conversation_id", b"conversation_id", "deadline", b"deadline", "decided_at", b"decided_at", "decided_by", b"decided_by", "edited_arguments_json", b"edited_arguments_json", "gate", b"gate", "group", b"group", "kind", b"kind", "parameters_json", b"parameters_json", "policy", b"policy", "questions", b"questions", "quorum", b"quorum", "reason", b"reason", "requested_at", b"requested_at", "requested_by", b"requested_by", "round", b"round", "run_id", b"run_id", "skipped", b"skipped", "state", b"state", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agreed", b"agreed", "answer_json", b"answer_json", "approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "arguments_json", b"arguments_json", "call_id", b"call_id", "comment", b"comment", "conversation_id", b"conversation_id", "deadline", b"deadline", "decided_at", b"decided_at", "decided_by", b"decided_by", "edited_arguments_json", b"edited_arguments_json", "four_eyes", b"four_eyes", "gate", b"gate", "group", b"group", "kind", b"kind", "parameters_json", b"parameters_json", "policy", b"policy", "questions", b"questions", "quorum", b"quorum", "reason", b"reason", "requested_at", b"requested_at", "requested_by", b"requested_by", "round", b"round", "run_id", b"run_id", "skipped", b"skipped", "state", b"state", "tenant", b"tenant", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,6 +453,7 @@ class RequestApprovalRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     QUESTIONS_FIELD_NUMBER: _builtins.int
+    FOUR_EYES_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Id derived from run, round and call. Required."""
     kind: Global___ApprovalKind.ValueType
@@ -433,7 +475,7 @@ class RequestApprovalRequest(_message.Message):
     reason: _builtins.str
     """One sentence for people."""
     gate: Global___Gate.ValueType
-    """How the policy treats it."""
+    """How the policy treats it. A record with GATE_DENY is denied at once."""
     policy: _builtins.str
     """The policy in words."""
     quorum: _builtins.int
@@ -442,6 +484,8 @@ class RequestApprovalRequest(_message.Message):
     """For GATE_QUORUM."""
     agent: _builtins.str
     """Agent that asks."""
+    four_eyes: _builtins.bool
+    """Whether someone else than the user who asks must decide."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long a decision may take; unset is 2 minutes."""
@@ -470,10 +514,11 @@ class RequestApprovalRequest(_message.Message):
         agent: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
         questions: _abc.Iterable[Global___Question] | None = ...,
+        four_eyes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_id", b"approval_id", "arguments_json", b"arguments_json", "call_id", b"call_id", "conversation_id", b"conversation_id", "gate", b"gate", "group", b"group", "kind", b"kind", "parameters_json", b"parameters_json", "policy", b"policy", "questions", b"questions", "quorum", b"quorum", "reason", b"reason", "round", b"round", "run_id", b"run_id", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_id", b"approval_id", "arguments_json", b"arguments_json", "call_id", b"call_id", "conversation_id", b"conversation_id", "four_eyes", b"four_eyes", "gate", b"gate", "group", b"group", "kind", b"kind", "parameters_json", b"parameters_json", "policy", b"policy", "questions", b"questions", "quorum", b"quorum", "reason", b"reason", "round", b"round", "run_id", b"run_id", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -861,16 +906,20 @@ class WatchApprovalsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
+    CHANGES_ONLY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Only this run; empty is all the principal may see."""
+    changes_only: _builtins.bool
+    """Changes only, without those pending now."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
+        changes_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes_only", b"changes_only", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -971,7 +1020,7 @@ class AllowRule(_message.Message):
     when: _builtins.str
     """Condition in CEL over `args`; empty is none."""
     user: _builtins.str
-    """Who made it; it serves this user only."""
+    """User it serves; nobody else."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -1156,3 +1205,468 @@ class DeleteAllowRuleResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteAllowRuleResponse: _TypeAlias = DeleteAllowRuleResponse  # noqa: Y015
+
+@_typing.final
+class EvaluateGateRequest(_message.Message):
+    """Request of EvaluateGate. The principal of the call is the one conditions see."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    TOOL_DEFAULT_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+    UNATTENDED_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """Tool, as bindings write it: a built-in's name, or `server/tool`. Required."""
+    tool_default: Global___ToolDefault.ValueType
+    """What the tool itself wants."""
+    arguments_json: _builtins.bytes
+    """Arguments, canonical JSON; empty is `{}`."""
+    conversation_id: _builtins.str
+    """Conversation; empty when there is none."""
+    unattended: _builtins.bool
+    """Whether nobody is there to be asked: what would ask is then parked or refused, as the operator set."""
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.ToolBinding]:
+        """The agent's bindings, all of them; the service picks those that name the tool."""
+
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        tool_default: Global___ToolDefault.ValueType = ...,
+        arguments_json: _builtins.bytes = ...,
+        bindings: _abc.Iterable[_agent_pb2.ToolBinding] | None = ...,
+        conversation_id: _builtins.str = ...,
+        unattended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "bindings", b"bindings", "conversation_id", b"conversation_id", "tool", b"tool", "tool_default", b"tool_default", "unattended", b"unattended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluateGateRequest: _TypeAlias = EvaluateGateRequest  # noqa: Y015
+
+@_typing.final
+class EvaluateGateResponse(_message.Message):
+    """Response of EvaluateGate; hand gate, policy, quorum, group, four_eyes and timeout on to RequestApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GATE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    QUORUM_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    FOUR_EYES_FIELD_NUMBER: _builtins.int
+    gate: Global___Gate.ValueType
+    """The gate: GATE_ALLOW runs at once, GATE_DENY never, every other asks."""
+    policy: _builtins.str
+    """Why, for people and for the model."""
+    quorum: _builtins.int
+    """For GATE_QUORUM: how many must agree."""
+    group: _builtins.str
+    """For GATE_QUORUM: whose agreement counts; empty is everyone entitled."""
+    four_eyes: _builtins.bool
+    """Whether someone else than the user who asks must decide."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long a decision may take."""
+
+    def __init__(
+        self,
+        *,
+        gate: Global___Gate.ValueType = ...,
+        policy: _builtins.str = ...,
+        quorum: _builtins.int = ...,
+        group: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        four_eyes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["four_eyes", b"four_eyes", "gate", b"gate", "group", b"group", "policy", b"policy", "quorum", b"quorum", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluateGateResponse: _TypeAlias = EvaluateGateResponse  # noqa: Y015
+
+@_typing.final
+class CheckPolicyRequest(_message.Message):
+    """Request of CheckPolicy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.ToolBinding]:
+        """Bindings."""
+
+    def __init__(
+        self,
+        *,
+        bindings: _abc.Iterable[_agent_pb2.ToolBinding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckPolicyRequest: _TypeAlias = CheckPolicyRequest  # noqa: Y015
+
+@_typing.final
+class CheckPolicyResponse(_message.Message):
+    """Response of CheckPolicy: they are good."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckPolicyResponse: _TypeAlias = CheckPolicyResponse  # noqa: Y015
+
+@_typing.final
+class GetLinkRequest(_message.Message):
+    """Request of GetLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """The link's token. Required."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLinkRequest: _TypeAlias = GetLinkRequest  # noqa: Y015
+
+@_typing.final
+class GetLinkResponse(_message.Message):
+    """Response of GetLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    DECIDER_FIELD_NUMBER: _builtins.int
+    decider: _builtins.str
+    """In whose name the link decides."""
+    @_builtins.property
+    def approval(self) -> Global___Approval:
+        """The record as it is now; only a pending one can be decided."""
+
+    def __init__(
+        self,
+        *,
+        approval: Global___Approval | None = ...,
+        decider: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "decider", b"decider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLinkResponse: _TypeAlias = GetLinkResponse  # noqa: Y015
+
+@_typing.final
+class DecideByLinkRequest(_message.Message):
+    """Request of DecideByLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    APPROVE_FIELD_NUMBER: _builtins.int
+    DENY_FIELD_NUMBER: _builtins.int
+    COMMENT_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_DIGEST_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """The link's token. Required."""
+    comment: _builtins.str
+    """What the decider wants the model to know."""
+    arguments_digest: _builtins.str
+    """The digest the confirmation page showed; another one is refused. Required."""
+    @_builtins.property
+    def approve(self) -> Global___ApproveDecision:
+        """Allow."""
+
+    @_builtins.property
+    def deny(self) -> Global___DenyDecision:
+        """Refuse."""
+
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        approve: Global___ApproveDecision | None = ...,
+        deny: Global___DenyDecision | None = ...,
+        comment: _builtins.str = ...,
+        arguments_digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approve", b"approve", "decision", b"decision", "deny", b"deny"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve", b"approve", "arguments_digest", b"arguments_digest", "comment", b"comment", "decision", b"decision", "deny", b"deny", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_decision: _TypeAlias = _typing.Literal["approve", "deny"]  # noqa: Y015
+    _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
+
+Global___DecideByLinkRequest: _TypeAlias = DecideByLinkRequest  # noqa: Y015
+
+@_typing.final
+class DecideByLinkResponse(_message.Message):
+    """Response of DecideByLink."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> Global___Approval:
+        """The record after the decision."""
+
+    def __init__(
+        self,
+        *,
+        approval: Global___Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideByLinkResponse: _TypeAlias = DecideByLinkResponse  # noqa: Y015
+
+@_typing.final
+class AuditEntry(_message.Message):
+    """One link of a tenant's hash chain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    DETAIL_JSON_FIELD_NUMBER: _builtins.int
+    PREVIOUS_HASH_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Place in the tenant's chain, from 1, without gaps."""
+    action: _builtins.str
+    """What happened: requested, agreed, approved, edited, denied, answered, expired, cancelled, rule_created, rule_deleted."""
+    actor: _builtins.str
+    """Who did it; empty for the clock."""
+    subject: _builtins.str
+    """The record or rule it happened to."""
+    detail_json: _builtins.bytes
+    """Facts, canonical JSON; digests instead of arguments and answers."""
+    previous_hash: _builtins.str
+    """Hash of the entry before, hexadecimal; 64 zeros for the first."""
+    hash: _builtins.str
+    """SHA-256 of the canonical JSON of all of the above and the tenant, hexadecimal."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        action: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        detail_json: _builtins.bytes = ...,
+        previous_hash: _builtins.str = ...,
+        hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actor", b"actor", "at", b"at", "detail_json", b"detail_json", "hash", b"hash", "previous_hash", b"previous_hash", "sequence", b"sequence", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015
+
+@_typing.final
+class ListAuditEntriesRequest(_message.Message):
+    """Request of ListAuditEntries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most entries of one page; 0 is 100."""
+    page_token: _builtins.str
+    """Token of the next page; empty is the first."""
+    subject: _builtins.str
+    """Only this record or rule; empty is all."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        subject: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEntriesRequest: _TypeAlias = ListAuditEntriesRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditEntriesResponse(_message.Message):
+    """Response of ListAuditEntries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEntry]:
+        """Entries, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___AuditEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEntriesResponse: _TypeAlias = ListAuditEntriesResponse  # noqa: Y015
+
+@_typing.final
+class VerifyAuditRequest(_message.Message):
+    """Request of VerifyAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_SEQUENCE_FIELD_NUMBER: _builtins.int
+    KNOWN_HASH_FIELD_NUMBER: _builtins.int
+    known_sequence: _builtins.int
+    """An entry noted earlier; the chain must still hold it. 0 is none."""
+    known_hash: _builtins.str
+    """The hash noted with it."""
+    def __init__(
+        self,
+        *,
+        known_sequence: _builtins.int = ...,
+        known_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known_hash", b"known_hash", "known_sequence", b"known_sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAuditRequest: _TypeAlias = VerifyAuditRequest  # noqa: Y015
+
+@_typing.final
+class VerifyAuditResponse(_message.Message):
+    """Response of VerifyAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTACT_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    HEAD_HASH_FIELD_NUMBER: _builtins.int
+    BROKEN_AT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    intact: _builtins.bool
+    """Whether every link holds."""
+    entries: _builtins.int
+    """How many entries were read."""
+    head_hash: _builtins.str
+    """Hash of the last entry; note it elsewhere, so that a rewritten chain shows."""
+    broken_at: _builtins.int
+    """First sequence that does not hold; 0 when intact."""
+    problem: _builtins.str
+    """What is wrong there, in words."""
+    def __init__(
+        self,
+        *,
+        intact: _builtins.bool = ...,
+        entries: _builtins.int = ...,
+        head_hash: _builtins.str = ...,
+        broken_at: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken_at", b"broken_at", "entries", b"entries", "head_hash", b"head_hash", "intact", b"intact", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAuditResponse: _TypeAlias = VerifyAuditResponse  # noqa: Y015
+
+@_typing.final
+class ExportAuditRequest(_message.Message):
+    """Request of ExportAudit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    after_sequence: _builtins.int
+    """Entries after this sequence; 0 is all."""
+    def __init__(
+        self,
+        *,
+        after_sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportAuditRequest: _TypeAlias = ExportAuditRequest  # noqa: Y015
+
+@_typing.final
+class ExportAuditResponse(_message.Message):
+    """One chunk of an export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_LINES_FIELD_NUMBER: _builtins.int
+    json_lines: _builtins.bytes
+    """Whole JSON lines, UTF-8."""
+    def __init__(
+        self,
+        *,
+        json_lines: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_lines", b"json_lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportAuditResponse: _TypeAlias = ExportAuditResponse  # noqa: Y015

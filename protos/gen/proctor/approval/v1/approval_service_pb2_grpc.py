@@ -80,6 +80,41 @@ class ApprovalServiceStub(object):
                 request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleRequest.SerializeToString,
                 response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleResponse.FromString,
                 _registered_method=True)
+        self.EvaluateGate = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/EvaluateGate',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateResponse.FromString,
+                _registered_method=True)
+        self.CheckPolicy = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/CheckPolicy',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyResponse.FromString,
+                _registered_method=True)
+        self.GetLink = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/GetLink',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkResponse.FromString,
+                _registered_method=True)
+        self.DecideByLink = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/DecideByLink',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkResponse.FromString,
+                _registered_method=True)
+        self.ListAuditEntries = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/ListAuditEntries',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesResponse.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/proctor.approval.v1.ApprovalService/VerifyAudit',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditResponse.FromString,
+                _registered_method=True)
+        self.ExportAudit = channel.unary_stream(
+                '/proctor.approval.v1.ApprovalService/ExportAudit',
+                request_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditRequest.SerializeToString,
+                response_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditResponse.FromString,
+                _registered_method=True)
 
 
 class ApprovalServiceServicer(object):
@@ -152,6 +187,58 @@ class ApprovalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EvaluateGate(self, request, context):
+        """Says how the policy treats a call, from the agent's bindings, the operator's lists and the tool's default. It writes
+        nothing and does not look at allow rules: RequestApproval does. POLICY_INVALID when a condition does not compile.
+        Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckPolicy(self, request, context):
+        """Checks an agent's bindings before they are saved. POLICY_INVALID names every bad one in BadRequest. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLink(self, request, context):
+        """Returns the record a signed link is for. It never decides. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DecideByLink(self, request, context):
+        """Decides by a signed link; the decider is the link's addressee. A link serves once: after any decision it is refused
+        with APPROVAL_DECIDED. LINK_INVALID when it is forged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditEntries(self, request, context):
+        """Lists the tenant's audit log, oldest first. Needs the scope `approvals:audit`. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Recomputes the tenant's hash chain and says where it breaks. Needs the scope `approvals:audit`. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportAudit(self, request, context):
+        """Streams the tenant's audit log as JSON lines. Needs the scope `approvals:audit`. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ApprovalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -199,6 +286,41 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
                     servicer.DeleteAllowRule,
                     request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleRequest.FromString,
                     response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleResponse.SerializeToString,
+            ),
+            'EvaluateGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.EvaluateGate,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateResponse.SerializeToString,
+            ),
+            'CheckPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckPolicy,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyResponse.SerializeToString,
+            ),
+            'GetLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLink,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkResponse.SerializeToString,
+            ),
+            'DecideByLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecideByLink,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkResponse.SerializeToString,
+            ),
+            'ListAuditEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditEntries,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesResponse.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditResponse.SerializeToString,
+            ),
+            'ExportAudit': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportAudit,
+                    request_deserializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditRequest.FromString,
+                    response_serializer=proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -445,6 +567,195 @@ class ApprovalService(object):
             '/proctor.approval.v1.ApprovalService/DeleteAllowRule',
             proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleRequest.SerializeToString,
             proctor_dot_approval_dot_v1_dot_approval__service__pb2.DeleteAllowRuleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvaluateGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/EvaluateGate',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.EvaluateGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/CheckPolicy',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.CheckPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/GetLink',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.GetLinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DecideByLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/DecideByLink',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.DecideByLinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/ListAuditEntries',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.ListAuditEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/VerifyAudit',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.VerifyAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/proctor.approval.v1.ApprovalService/ExportAudit',
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditRequest.SerializeToString,
+            proctor_dot_approval_dot_v1_dot_approval__service__pb2.ExportAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

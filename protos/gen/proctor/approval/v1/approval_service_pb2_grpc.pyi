@@ -57,6 +57,25 @@ class ApprovalServiceStub:
     """Lists the principal's allow rules. Safe to retry."""
     DeleteAllowRule: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DeleteAllowRuleRequest, _approval_service_pb2.DeleteAllowRuleResponse]
     """Deletes an allow rule. Safe to retry."""
+    EvaluateGate: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.EvaluateGateRequest, _approval_service_pb2.EvaluateGateResponse]
+    """Says how the policy treats a call, from the agent's bindings, the operator's lists and the tool's default. It writes
+    nothing and does not look at allow rules: RequestApproval does. POLICY_INVALID when a condition does not compile.
+    Safe to retry.
+    """
+    CheckPolicy: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.CheckPolicyRequest, _approval_service_pb2.CheckPolicyResponse]
+    """Checks an agent's bindings before they are saved. POLICY_INVALID names every bad one in BadRequest. Safe to retry."""
+    GetLink: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.GetLinkRequest, _approval_service_pb2.GetLinkResponse]
+    """Returns the record a signed link is for. It never decides. Safe to retry."""
+    DecideByLink: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DecideByLinkRequest, _approval_service_pb2.DecideByLinkResponse]
+    """Decides by a signed link; the decider is the link's addressee. A link serves once: after any decision it is refused
+    with APPROVAL_DECIDED. LINK_INVALID when it is forged.
+    """
+    ListAuditEntries: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ListAuditEntriesRequest, _approval_service_pb2.ListAuditEntriesResponse]
+    """Lists the tenant's audit log, oldest first. Needs the scope `approvals:audit`. Safe to retry."""
+    VerifyAudit: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.VerifyAuditRequest, _approval_service_pb2.VerifyAuditResponse]
+    """Recomputes the tenant's hash chain and says where it breaks. Needs the scope `approvals:audit`. Safe to retry."""
+    ExportAudit: _grpc.UnaryStreamMultiCallable[_approval_service_pb2.ExportAuditRequest, _approval_service_pb2.ExportAuditResponse]
+    """Streams the tenant's audit log as JSON lines. Needs the scope `approvals:audit`. Safe to retry."""
 
 @_typing.type_check_only
 class ApprovalServiceAsyncStub(ApprovalServiceStub):
@@ -87,6 +106,25 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """Lists the principal's allow rules. Safe to retry."""
     DeleteAllowRule: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DeleteAllowRuleRequest, _approval_service_pb2.DeleteAllowRuleResponse]  # type: ignore[assignment]
     """Deletes an allow rule. Safe to retry."""
+    EvaluateGate: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.EvaluateGateRequest, _approval_service_pb2.EvaluateGateResponse]  # type: ignore[assignment]
+    """Says how the policy treats a call, from the agent's bindings, the operator's lists and the tool's default. It writes
+    nothing and does not look at allow rules: RequestApproval does. POLICY_INVALID when a condition does not compile.
+    Safe to retry.
+    """
+    CheckPolicy: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.CheckPolicyRequest, _approval_service_pb2.CheckPolicyResponse]  # type: ignore[assignment]
+    """Checks an agent's bindings before they are saved. POLICY_INVALID names every bad one in BadRequest. Safe to retry."""
+    GetLink: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.GetLinkRequest, _approval_service_pb2.GetLinkResponse]  # type: ignore[assignment]
+    """Returns the record a signed link is for. It never decides. Safe to retry."""
+    DecideByLink: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DecideByLinkRequest, _approval_service_pb2.DecideByLinkResponse]  # type: ignore[assignment]
+    """Decides by a signed link; the decider is the link's addressee. A link serves once: after any decision it is refused
+    with APPROVAL_DECIDED. LINK_INVALID when it is forged.
+    """
+    ListAuditEntries: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ListAuditEntriesRequest, _approval_service_pb2.ListAuditEntriesResponse]  # type: ignore[assignment]
+    """Lists the tenant's audit log, oldest first. Needs the scope `approvals:audit`. Safe to retry."""
+    VerifyAudit: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.VerifyAuditRequest, _approval_service_pb2.VerifyAuditResponse]  # type: ignore[assignment]
+    """Recomputes the tenant's hash chain and says where it breaks. Needs the scope `approvals:audit`. Safe to retry."""
+    ExportAudit: _aio.UnaryStreamMultiCallable[_approval_service_pb2.ExportAuditRequest, _approval_service_pb2.ExportAuditResponse]  # type: ignore[assignment]
+    """Streams the tenant's audit log as JSON lines. Needs the scope `approvals:audit`. Safe to retry."""
 
 class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Durable requests for decisions. The decider comes from the signed identity, never from a message."""
@@ -168,5 +206,66 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.DeleteAllowRuleResponse, _abc.Awaitable[_approval_service_pb2.DeleteAllowRuleResponse]]:
         """Deletes an allow rule. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def EvaluateGate(
+        self,
+        request: _approval_service_pb2.EvaluateGateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.EvaluateGateResponse, _abc.Awaitable[_approval_service_pb2.EvaluateGateResponse]]:
+        """Says how the policy treats a call, from the agent's bindings, the operator's lists and the tool's default. It writes
+        nothing and does not look at allow rules: RequestApproval does. POLICY_INVALID when a condition does not compile.
+        Safe to retry.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckPolicy(
+        self,
+        request: _approval_service_pb2.CheckPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.CheckPolicyResponse, _abc.Awaitable[_approval_service_pb2.CheckPolicyResponse]]:
+        """Checks an agent's bindings before they are saved. POLICY_INVALID names every bad one in BadRequest. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def GetLink(
+        self,
+        request: _approval_service_pb2.GetLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.GetLinkResponse, _abc.Awaitable[_approval_service_pb2.GetLinkResponse]]:
+        """Returns the record a signed link is for. It never decides. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def DecideByLink(
+        self,
+        request: _approval_service_pb2.DecideByLinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.DecideByLinkResponse, _abc.Awaitable[_approval_service_pb2.DecideByLinkResponse]]:
+        """Decides by a signed link; the decider is the link's addressee. A link serves once: after any decision it is refused
+        with APPROVAL_DECIDED. LINK_INVALID when it is forged.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuditEntries(
+        self,
+        request: _approval_service_pb2.ListAuditEntriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.ListAuditEntriesResponse, _abc.Awaitable[_approval_service_pb2.ListAuditEntriesResponse]]:
+        """Lists the tenant's audit log, oldest first. Needs the scope `approvals:audit`. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def VerifyAudit(
+        self,
+        request: _approval_service_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.VerifyAuditResponse, _abc.Awaitable[_approval_service_pb2.VerifyAuditResponse]]:
+        """Recomputes the tenant's hash chain and says where it breaks. Needs the scope `approvals:audit`. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def ExportAudit(
+        self,
+        request: _approval_service_pb2.ExportAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_approval_service_pb2.ExportAuditResponse], _abc.AsyncIterator[_approval_service_pb2.ExportAuditResponse]]:
+        """Streams the tenant's audit log as JSON lines. Needs the scope `approvals:audit`. Safe to retry."""
 
 def add_ApprovalServiceServicer_to_server(servicer: ApprovalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -126,6 +126,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The allow rule does not exist. NOT_FOUND."""
     ERROR_REASON_POLICY_INVALID: _ErrorReason.ValueType  # 69
     """A policy expression does not compile or names what does not exist. INVALID_ARGUMENT."""
+    ERROR_REASON_LINK_INVALID: _ErrorReason.ValueType  # 70
+    """The signed link is forged, damaged, or of another deployment. INVALID_ARGUMENT."""
     ERROR_REASON_SOURCE_NOT_FOUND: _ErrorReason.ValueType  # 80
     """The source does not exist or is another's. NOT_FOUND."""
     ERROR_REASON_SOURCE_EXISTS: _ErrorReason.ValueType  # 81
@@ -268,6 +270,8 @@ ERROR_REASON_RULE_NOT_FOUND: ErrorReason.ValueType  # 68
 """The allow rule does not exist. NOT_FOUND."""
 ERROR_REASON_POLICY_INVALID: ErrorReason.ValueType  # 69
 """A policy expression does not compile or names what does not exist. INVALID_ARGUMENT."""
+ERROR_REASON_LINK_INVALID: ErrorReason.ValueType  # 70
+"""The signed link is forged, damaged, or of another deployment. INVALID_ARGUMENT."""
 ERROR_REASON_SOURCE_NOT_FOUND: ErrorReason.ValueType  # 80
 """The source does not exist or is another's. NOT_FOUND."""
 ERROR_REASON_SOURCE_EXISTS: ErrorReason.ValueType  # 81
