@@ -359,9 +359,13 @@ Event = Delta | Fact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StampedEvent:
-    """An event with its place in the journal. `payload` is the encoded RunEvent message, made once."""
+    """An event with its place in the journal. `payload` is the encoded RunEvent message, made once.
+
+    `kind` is the number of the event's arm in RunEvent, so that readers need not decode the payload.
+    """
 
     sequence: int
     payload: bytes
+    kind: int = 0
     terminal: bool = False
     pause: bool = False
