@@ -35,6 +35,8 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     """The reply is complete and its calls are being worked off."""
     PHASE_CLOSING: _Phase.ValueType  # 3
     """The closing answer without tools is to be made."""
+    PHASE_PREPARE: _Phase.ValueType  # 4
+    """The prompt is to be made: documents and template tools come before the first round."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
     """Where in a round a run stands."""
@@ -47,6 +49,8 @@ PHASE_CALLS: Phase.ValueType  # 2
 """The reply is complete and its calls are being worked off."""
 PHASE_CLOSING: Phase.ValueType  # 3
 """The closing answer without tools is to be made."""
+PHASE_PREPARE: Phase.ValueType  # 4
+"""The prompt is to be made: documents and template tools come before the first round."""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 @_typing.final
@@ -421,6 +425,11 @@ class StateV1(_message.Message):
     ASKED_AGAIN_FIELD_NUMBER: _builtins.int
     PAUSED_AT_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    ANSWER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    CLOSING_REASON_FIELD_NUMBER: _builtins.int
+    INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    TURN_START_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Conversation; empty for stateless runs."""
     model: _builtins.str
@@ -449,6 +458,16 @@ class StateV1(_message.Message):
     """How the model may use tools."""
     asked_again: _builtins.bool
     """Whether a silent round was already asked once more."""
+    answer_message_id: _builtins.str
+    """Id of the message that will hold the answer."""
+    user_message_id: _builtins.str
+    """Id of the request's user message; empty for stateless runs."""
+    closing_reason: _builtins.str
+    """Why the run is closing without tools, for people; empty while it is not."""
+    instructions: _builtins.str
+    """System text of the caller, after the agent's prompt."""
+    turn_start: _builtins.int
+    """Messages of the prompt that belong to earlier turns and the prompt itself; what follows is this turn's."""
     @_builtins.property
     def principal(self) -> Global___PrincipalV1:
         """Who it acts for."""
@@ -526,10 +545,15 @@ class StateV1(_message.Message):
         asked_again: _builtins.bool = ...,
         paused_at: _timestamp_pb2.Timestamp | None = ...,
         attachments: _abc.Iterable[_builtins.str] | None = ...,
+        answer_message_id: _builtins.str = ...,
+        user_message_id: _builtins.str = ...,
+        closing_reason: _builtins.str = ...,
+        instructions: _builtins.str = ...,
+        turn_start: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "paused_at", b"paused_at", "principal", b"principal", "sampling", b"sampling", "spent", b"spent", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "conversation_id", b"conversation_id", "model", b"model", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "unattended", b"unattended", "unknown_tools", b"unknown_tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_message_id", b"answer_message_id", "answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "closing_reason", b"closing_reason", "conversation_id", b"conversation_id", "instructions", b"instructions", "model", b"model", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "turn_start", b"turn_start", "unattended", b"unattended", "unknown_tools", b"unknown_tools", "user_message_id", b"user_message_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

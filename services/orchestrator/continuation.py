@@ -1,0 +1,262 @@
+"""Run state ⇄ `Continuation` protobuf: a small head and immutable, content-addressed segments. No secret enters it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from proctor.agent.v1 import agent_pb2
+from proctor.continuation.v1 import continuation_pb2 as pb
+from services.chassis.errors import ServiceError
+from services.chassis.identity import Principal
+from services.orchestrator.codec_reflect import from_pb, timestamp, to_pb
+from services.orchestrator.domain.agent import Agent
+from services.orchestrator.domain.events import PauseKind, ToolStatus
+from services.orchestrator.domain.messages import (
+    Budget,
+    Evidence,
+    Message,
+    OutputFormat,
+    Sampling,
+    Spent,
+    ToolCall,
+    ToolSpec,
+)
+from services.orchestrator.domain.run import Checkpoint, OnRetraction, Segment
+from services.orchestrator.domain.state import Pending, Phase, Progress, RunSpec, SegmentRef
+from services.orchestrator.evidence import EvidencePool
+
+# The version of this reader, and the oldest one that understands what this writer writes.
+READER = 1
+MIN_READER = 1
+
+
+class ContinuationTooNew(ServiceError):
+    """The saved state needs a newer version of the service."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "CONTINUATION_TOO_NEW"
+
+
+class ContinuationCorrupt(ServiceError):
+    """The saved state is damaged."""
+
+    code = grpc.StatusCode.DATA_LOSS
+    reason = "CONTINUATION_CORRUPT"
+
+
+def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
+    """Return the checkpoint of a run, with the segments that `progress` has not saved yet, and count them as saved."""
+    new = [segment for segment in _new_segments(spec, progress) if _refer(progress, segment)]
+    progress.saved_messages = len(progress.messages)
+    progress.saved_evidence = len(progress.evidence)
+    state = pb.StateV1(
+        principal=pb.PrincipalV1(
+            tenant=spec.principal.tenant,
+            user=spec.principal.user,
+            scopes=sorted(spec.principal.scopes),
+            groups=sorted(spec.principal.groups),
+        ),
+        conversation_id=spec.conversation_id,
+        model=spec.model,
+        sampling=to_pb(spec.sampling, agent_pb2.Sampling),
+        output=to_pb(spec.output, agent_pb2.OutputFormat),
+        budget=to_pb(spec.budget, agent_pb2.Budget),
+        spent=to_pb(progress.spent, agent_pb2.Spent),
+        round=progress.round,
+        phase=pb.Phase.ValueType(progress.phase),
+        attempt=progress.attempt,
+        sequence=progress.sequence,
+        traceparent=progress.traceparent,
+        pending=[_pending_to_pb(p) for p in progress.pending],
+        segments=[pb.SegmentRefV1(digest=ref.digest, kind=ref.kind) for ref in progress.segments],
+        seen=[pb.SeenCallV1(key=key) for key in sorted(progress.seen)],
+        unknown_tools=progress.unknown_tools,
+        answer_so_far=progress.answer,
+        unattended=spec.unattended,
+        on_retraction=int(spec.on_retraction),
+        client_tools_end_run=spec.client_tools_end_run,
+        tool_choice=spec.tool_choice,
+        strategy=pb.StrategyV1(progress_json=progress.strategy),
+        sources=spec.sources,
+        asked_again=progress.asked_again,
+        paused_at=timestamp(progress.paused_at) if progress.paused_at else None,
+        attachments=spec.attachments,
+        answer_message_id=spec.answer_message_id,
+        user_message_id=spec.user_message_id,
+        closing_reason=progress.closing_reason,
+        instructions=spec.instructions,
+        turn_start=progress.turn_start,
+    )
+    head = pb.Continuation(min_reader=MIN_READER, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
+    return Checkpoint(head=head.SerializeToString(), min_reader=MIN_READER, new_segments=tuple(new))
+
+
+def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progress]:
+    """Return what `encode` saved. `segments` maps digests to contents.
+
+    Raises ContinuationTooNew for a state that needs a later reader, ContinuationCorrupt for damage.
+    """
+    try:
+        message = pb.Continuation.FromString(head)
+    except DecodeError as error:
+        raise ContinuationCorrupt("the saved state cannot be read; restore it from a backup") from error
+    if message.min_reader > READER:
+        raise ContinuationTooNew(
+            f"run '{message.run_id}' needs reader {message.min_reader}, this one is {READER}; upgrade this replica",
+            metadata={"run_id": message.run_id},
+        )
+    if message.WhichOneof("state") != "v1":
+        raise ContinuationCorrupt(f"run '{message.run_id}' has no state", metadata={"run_id": message.run_id})
+    state = message.v1
+    contents = _Contents(message.run_id, state, segments)
+    spec = RunSpec(
+        run_id=message.run_id,
+        principal=Principal(
+            tenant=state.principal.tenant,
+            user=state.principal.user,
+            scopes=frozenset(state.principal.scopes),
+            groups=frozenset(state.principal.groups),
+        ),
+        agent=contents.agent,
+        model=state.model,
+        budget=from_pb(state.budget, Budget),
+        conversation_id=state.conversation_id,
+        sampling=from_pb(state.sampling, Sampling),
+        output=from_pb(state.output, OutputFormat),
+        tools=contents.tools,
+        tool_choice=state.tool_choice,
+        sources=tuple(state.sources),
+        attachments=tuple(state.attachments),
+        instructions=state.instructions,
+        unattended=state.unattended,
+        on_retraction=OnRetraction(state.on_retraction),
+        client_tools_end_run=state.client_tools_end_run,
+        answer_message_id=state.answer_message_id,
+        user_message_id=state.user_message_id,
+    )
+    progress = Progress(
+        messages=contents.messages,
+        turn_start=state.turn_start,
+        evidence=EvidencePool(contents.evidence),
+        spent=from_pb(state.spent, Spent),
+        round=state.round,
+        phase=Phase(state.phase),
+        pending=tuple(_pending_from_pb(p) for p in state.pending),
+        seen={entry.key for entry in state.seen},
+        unknown_tools=state.unknown_tools,
+        answer=state.answer_so_far,
+        asked_again=state.asked_again,
+        closing_reason=state.closing_reason,
+        strategy=state.strategy.progress_json,
+        paused_at=_optional_time(state, "paused_at"),
+        attempt=state.attempt,
+        sequence=state.sequence,
+        traceparent=state.traceparent,
+        segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in state.segments],
+        saved_messages=len(contents.messages),
+        saved_evidence=len(contents.evidence),
+    )
+    return spec, progress
+
+
+def segment_digests(head: bytes) -> tuple[bytes, ...]:
+    """Return the digests of the segments that a head refers to."""
+    return tuple(ref.digest for ref in pb.Continuation.FromString(head).v1.segments)
+
+
+def _new_segments(spec: RunSpec, progress: Progress) -> list[Segment]:
+    segments = []
+    if not any(ref.kind == "agent" for ref in progress.segments):
+        agent = pb.AgentSegmentV1(agent=to_pb(spec.agent, agent_pb2.Agent))
+        segments.append(_segment("agent", agent.SerializeToString(deterministic=True)))
+        tools = pb.ToolsSegmentV1(tools=[to_pb(tool, pb.ToolSpecV1) for tool in spec.tools])
+        segments.append(_segment("tools", tools.SerializeToString(deterministic=True)))
+    if unsaved := progress.messages[progress.saved_messages :]:
+        messages = pb.MessagesSegmentV1(messages=[to_pb(m, agent_pb2.Message) for m in unsaved])
+        segments.append(_segment("messages", messages.SerializeToString(deterministic=True)))
+    if found := progress.evidence.items[progress.saved_evidence :]:
+        evidence = pb.EvidenceSegmentV1(evidence=[to_pb(e, agent_pb2.Evidence) for e in found])
+        segments.append(_segment("evidence", evidence.SerializeToString(deterministic=True)))
+    return segments
+
+
+def _segment(kind: str, content: bytes) -> Segment:
+    return Segment(digest=hashlib.sha256(content).digest(), kind=kind, content=content)
+
+
+def _refer(progress: Progress, segment: Segment) -> bool:
+    """Append a reference to `segment`; tell whether its bytes still have to be written."""
+    ref = SegmentRef(digest=segment.digest, kind=segment.kind)
+    known = ref in progress.segments
+    progress.segments.append(ref)
+    return not known
+
+
+def _pending_to_pb(pending: Pending) -> pb.PendingV1:
+    return pb.PendingV1(
+        call=to_pb(pending.call, agent_pb2.ToolCall),
+        pause_kind=int(pending.pause_kind or 0),
+        arguments_digest=pending.arguments_digest,
+        approval_id=pending.approval_id,
+        deadline=timestamp(pending.deadline) if pending.deadline else None,
+        started=pending.started,
+        result=to_pb(pending.result, agent_pb2.Message) if pending.result else None,
+        status=agent_pb2.ToolStatus.ValueType(pending.status or 0),
+        asked_at=timestamp(pending.asked_at) if pending.asked_at else None,
+    )
+
+
+def _pending_from_pb(message: pb.PendingV1) -> Pending:
+    return Pending(
+        call=from_pb(message.call, ToolCall),
+        pause_kind=PauseKind(message.pause_kind) if message.pause_kind else None,
+        arguments_digest=message.arguments_digest,
+        approval_id=message.approval_id,
+        deadline=_optional_time(message, "deadline"),
+        started=message.started,
+        result=from_pb(message.result, Message) if message.HasField("result") else None,
+        status=ToolStatus(message.status) if message.status else None,
+        asked_at=_optional_time(message, "asked_at"),
+    )
+
+
+def _optional_time(message: pb.PendingV1 | pb.StateV1, name: str) -> datetime | None:
+    return getattr(message, name).ToDatetime(tzinfo=UTC) if message.HasField(name) else None  # type: ignore[arg-type]
+
+
+class _Contents:
+    """The segments of a state, decoded."""
+
+    def __init__(self, run_id: str, state: pb.StateV1, segments: Mapping[bytes, bytes]) -> None:
+        self.messages: list[Message] = []
+        self.evidence: list[Evidence] = []
+        self.tools: tuple[ToolSpec, ...] = ()
+        agent: Agent | None = None
+        for ref in state.segments:
+            content = segments.get(ref.digest)
+            if content is None or hashlib.sha256(content).digest() != ref.digest:
+                raise ContinuationCorrupt(
+                    f"run '{run_id}' misses its segment {ref.digest.hex()[:12]} ({ref.kind}); restore it from a backup",
+                    metadata={"run_id": run_id},
+                )
+            match ref.kind:
+                case "agent":
+                    agent = from_pb(pb.AgentSegmentV1.FromString(content).agent, Agent)
+                case "tools":
+                    self.tools = tuple(from_pb(t, ToolSpec) for t in pb.ToolsSegmentV1.FromString(content).tools)
+                case "messages":
+                    found = pb.MessagesSegmentV1.FromString(content).messages
+                    self.messages += [from_pb(m, Message) for m in found]
+                case "evidence":
+                    items = pb.EvidenceSegmentV1.FromString(content).evidence
+                    self.evidence += [from_pb(e, Evidence) for e in items]
+                case _:
+                    raise ContinuationCorrupt(f"run '{run_id}' has a segment of unknown kind '{ref.kind}'")
+        if agent is None:
+            raise ContinuationCorrupt(f"run '{run_id}' names no agent", metadata={"run_id": run_id})
+        self.agent = agent
