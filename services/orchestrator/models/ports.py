@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from services.orchestrator.domain.messages import Message, OutputFormat, Sampling, ToolCall, ToolSpec, Usage
+from services.orchestrator.domain.run import OnRetraction
 
 
 class Purpose(Enum):
@@ -28,7 +29,9 @@ class ModelRequest:
     """One logical call. `tool_choice` is auto, none, required or a tool's name.
 
     `call_id` is the id of this model call in the journal; `tenant`, `user` and `conversation_id` serve the chain key of
-    stored responses and own models, never the prompt.
+    stored responses and own models, never the prompt. `on_retraction` says what may happen when the stream breaks after
+    its first token: withdraw and start again (EMIT), fail with the partial text (FAIL), or show nothing before all of it
+    is safe (HOLD).
     """
 
     call_id: str
@@ -42,6 +45,7 @@ class ModelRequest:
     tenant: str = ""
     user: str = ""
     conversation_id: str = ""
+    on_retraction: OnRetraction = OnRetraction.EMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,14 @@ class Retraction:
     """All pieces so far are withdrawn; the call starts again (after a break, when the request allows it)."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelNotice:
+    """Something people should know about how the call is served, for example a picture the model cannot see."""
+
+    code: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +118,7 @@ class ModelReply:
     value_json: bytes = b""
 
 
-ModelEvent = ThinkingPiece | TextPiece | CallPiece | Retraction | ModelReply
+ModelEvent = ThinkingPiece | TextPiece | CallPiece | Retraction | ModelNotice | ModelReply
 
 
 class ChatModel(Protocol):
