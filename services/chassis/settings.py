@@ -71,8 +71,7 @@ def _unknown(cls: type[Any], service: str, environ: Mapping[str, str]) -> list[s
     if not service:
         return []
     known = {variable(service, field.name) for field in dataclasses.fields(cls)}
-    prefix = variable(service, "")
-    prefix = prefix if prefix.endswith("_") else f"{prefix}_"
+    prefix = f"{PREFIX}_{service.upper()}_"
     return [
         f"{name}: no such setting; the settings are {', '.join(sorted(known))}"
         for name in sorted(environ)

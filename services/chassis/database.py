@@ -1,0 +1,91 @@
+"""Databases: one engine by URL, SQLite by default, and migrations run from code at start."""
+
+from __future__ import annotations
+
+import sqlite3
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+BUSY_TIMEOUT = 5.0
+
+
+def database_url(url: str, data_dir: Path, service: str) -> str:
+    """Return `url`, or the service's own SQLite file under `data_dir` (created if missing) when it is empty."""
+    if url:
+        return url
+    data_dir.mkdir(parents=True, exist_ok=True)
+    return f"sqlite+aiosqlite:///{(data_dir / f'{service}.sqlite3').resolve()}"
+
+
+def open_engine(url: str) -> AsyncEngine:
+    """Return an engine for `sqlite+aiosqlite:///…` or `postgresql+asyncpg://…`; no connection is made yet.
+
+    SQLite gets WAL, synchronous=FULL, foreign keys, a busy timeout of 5 s, and transactions that begin IMMEDIATE, so
+    that a transaction which reads before it writes cannot fail half-way with SQLITE_BUSY.
+    """
+    if make_url(url).get_backend_name() != "sqlite":
+        return create_async_engine(url, pool_pre_ping=True)
+    engine = create_async_engine(url, connect_args={"timeout": BUSY_TIMEOUT})
+    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_immediate)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    # The driver's own BEGIN handling is off; `_begin_immediate` starts every transaction.
+    connection.isolation_level = None
+    cursor: sqlite3.Cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def reading(engine: AsyncEngine) -> AsyncEngine:
+    """Return a view of `engine` whose transactions only read, so that on SQLite they do not take the write lock."""
+    return engine.execution_options(read_only=True)
+
+
+async def migrate(engine: AsyncEngine, migrations: str) -> None:
+    """Bring the database to the newest schema; `migrations` is `package:directory` and holds `versions/`.
+
+    Safe with several replicas starting at once: the upgrade is one transaction that PostgreSQL serialises by an
+    advisory lock and SQLite by its write lock.
+    """
+    package, _, directory = migrations.partition(":")
+    with as_file(files(package) / directory) as folder:
+        scripts = ScriptDirectory(str(folder))
+        async with engine.begin() as connection:
+            await connection.run_sync(_upgrade, scripts)
+
+
+def _upgrade(connection: Connection, scripts: ScriptDirectory) -> None:
+    if connection.dialect.name == "postgresql":
+        # Any constant will do; every service of the suite may share one server but not one database.
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7526761)")
+
+    def steps(revision: Any, context: MigrationContext) -> Any:
+        return scripts._upgrade_revs("head", revision)  # what `alembic upgrade head` itself calls
+
+    with EnvironmentContext(Config(), scripts, fn=steps) as environment:
+        environment.configure(connection=connection)
+        with environment.begin_transaction():
+            environment.run_migrations()
+
+
+def current_revision(connection: Connection) -> str | None:
+    """Return the schema revision that the database is at, None for an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
