@@ -1,0 +1,112 @@
+// The gateway's REST interface: one function for each call.
+
+/** A refusal: problem+json of the gateway, or the bare status. */
+export class ApiError extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `HTTP ${status}`);
+    this.status = status;
+    this.reason = problem.reason ?? "";
+    this.metadata = problem.metadata ?? {};
+    this.violations = problem.violations ?? [];
+  }
+}
+
+export class Api {
+  #fetch;
+  #key;
+  #askKey;
+  /** Milliseconds to add to this machine's clock to get the server's. */
+  clockOffset = 0;
+
+  /** `askKey()` resolves to an API key, or to null when the person gives none. */
+  constructor({ fetch = globalThis.fetch.bind(globalThis), key = "", askKey = async () => null } = {}) {
+    this.#fetch = fetch;
+    this.#key = key;
+    this.#askKey = askKey;
+  }
+
+  // Runs
+  startRun = (body, signal) => this.send("POST", "/v1/runs", { body, signal, stream: true });
+  watchRun = (run, after, signal) =>
+    this.send("GET", `/v1/runs/${part(run)}/events`, { signal, stream: true, headers: after > 0 ? { "Last-Event-ID": String(after) } : {} });
+  cancelRun = (run) => this.json("POST", `/v1/runs/${part(run)}/cancel`);
+  run = (run) => this.json("GET", `/v1/runs/${part(run)}`);
+  runs = (query = {}) => this.json("GET", "/v1/runs", { query });
+
+  // Approvals
+  approvals = (query = {}) => this.json("GET", "/v1/approvals", { query });
+  decide = (approval, decision) => this.json("POST", `/v1/approvals/${part(approval)}/decision`, { body: decision });
+
+  // Conversations
+  conversations = (query = {}) => this.json("GET", "/v1/conversations", { query });
+  conversation = (id) => this.json("GET", `/v1/conversations/${part(id)}`);
+  conversationMessages = (id, query = {}) => this.json("GET", `/v1/conversations/${part(id)}/messages`, { query });
+  renameConversation = (id, title) => this.json("PATCH", `/v1/conversations/${part(id)}`, { body: { title } });
+  deleteConversation = (id) => this.json("DELETE", `/v1/conversations/${part(id)}`);
+  giveFeedback = (message, body) => this.json("POST", `/v1/messages/${part(message)}/feedback`, { body });
+
+  // Knowledge
+  sources = () => this.json("GET", "/v1/sources", { query: { page_size: 500 } });
+  createSource = (name) => this.json("POST", "/v1/sources", { body: { name } });
+  documents = (source) => this.json("GET", `/v1/sources/${part(source)}/documents`, { query: { page_size: 500 } });
+  deleteDocument = (source, document) => this.json("DELETE", `/v1/sources/${part(source)}/documents/${part(document)}`);
+  passage = (id) => this.json("GET", `/v1/passages/${part(id)}`);
+  models = () => this.json("GET", "/v1/models");
+  agents = () => this.json("GET", "/v1/agents");
+  artifact = async (id) => (await this.send("GET", `/v1/artifacts/${part(id)}`)).blob();
+
+  /** Headers of a request that this class does not make itself (uploads with progress). */
+  get headers() {
+    return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
+  }
+
+  async json(method, path, options = {}) {
+    const response = await this.send(method, path, options);
+    return response.status === 204 ? null : response.json();
+  }
+
+  async send(method, path, { query = {}, body, signal, stream = false, headers = {} } = {}) {
+    const response = await this.#once(method, address(path, query), { body, signal, stream, headers });
+    if (response.ok) return response;
+    const problem = await readProblem(response);
+    if (response.status !== 401) throw new ApiError(response.status, problem);
+    const key = await this.#askKey(problem);
+    if (!key) throw new ApiError(response.status, problem);
+    this.#key = key;
+    return this.send(method, path, { query, body, signal, stream, headers });
+  }
+
+  async #once(method, url, { body, signal, stream, headers }) {
+    const response = await this.#fetch(url, {
+      method,
+      signal,
+      cache: "no-store",
+      headers: {
+        Accept: stream ? "text/event-stream" : "application/json",
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+        ...this.headers,
+        ...headers,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const date = Date.parse(response.headers.get("Date") ?? "");
+    if (!Number.isNaN(date) && Math.abs(date - Date.now()) > 2000) this.clockOffset = date - Date.now();
+    return response;
+  }
+}
+
+function address(path, query) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(pairs.flatMap(([key, value]) => [value].flat().map((item) => [key, String(item)])));
+  return search.size > 0 ? `${path}?${search}` : path;
+}
+
+const part = encodeURIComponent;
+
+async function readProblem(response) {
+  try {
+    return await response.json();
+  } catch {
+    return { title: response.statusText };
+  }
+}
