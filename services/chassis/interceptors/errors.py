@@ -48,6 +48,9 @@ async def end(method: Method, context: Context, error: Exception) -> Never:
         raise error
     if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.CANCELLED and context.done():
         raise error
+    if isinstance(error, NotImplementedError):
+        # What a generated servicer raises for a method that its subclass lacks; told as gRPC tells unknown methods.
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method.name} is not served here")
     failure = error if isinstance(error, ServiceError) else _unexpected(method, error)
     await context.abort_with_status(rpc_status.to_status(to_status(failure)))
 
