@@ -8,10 +8,10 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return `value` as JSON with sorted keys, no spaces, UTF-8 and integers of any size intact.
+    r"""Return `value` as JSON with sorted keys, no spaces, UTF-8 and integers of any size intact.
 
     Raises ValueError for NaN and the infinities, TypeError for what JSON cannot hold. A lone surrogate, which UTF-8
-    cannot hold, is written as its `\\u` escape.
+    cannot hold, is written as its `\u` escape.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
@@ -16,6 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 BUSY_TIMEOUT = 5.0
+WAL_RETRY = 0.02
 
 
 def database_url(url: str, data_dir: Path, service: str) -> str:
@@ -43,10 +46,21 @@ def open_engine(url: str) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, record: object) -> None:
     # The driver's own BEGIN handling is off; `_begin_immediate` starts every transaction.
     connection.isolation_level = None
-    cursor: sqlite3.Cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+    connection.run_async(_set_pragmas)
+
+
+async def _set_pragmas(connection: aiosqlite.Connection) -> None:
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+        await connection.execute(f"PRAGMA {pragma}")
+    # The one statement for which SQLite does not wait: two that open a new file at once would fail.
+    for _ in range(int(BUSY_TIMEOUT / WAL_RETRY)):
+        try:
+            await connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            await asyncio.sleep(WAL_RETRY)
+        else:
+            return
+    await connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _begin_immediate(connection: Connection) -> None:
@@ -78,7 +92,7 @@ def _upgrade(connection: Connection, scripts: ScriptDirectory) -> None:
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7526761)")
 
     def steps(revision: Any, context: MigrationContext) -> Any:
-        return scripts._upgrade_revs("head", revision)  # what `alembic upgrade head` itself calls
+        return scripts._upgrade_revs("head", revision)  # noqa: SLF001 - what `alembic upgrade head` itself calls
 
     with EnvironmentContext(Config(), scripts, fn=steps) as environment:
         environment.configure(connection=connection)

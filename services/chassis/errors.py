@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import grpc
 from google.protobuf import any_pb2
@@ -145,11 +145,13 @@ def to_status(error: ServiceError) -> status_pb2.Status:
 
 def from_rpc_error(error: grpc.RpcError) -> RemoteFailure:
     """Read code, message and details of a failed call; works for `grpc.aio.AioRpcError` and sync errors."""
-    code: grpc.StatusCode = error.code()  # type: ignore[attr-defined]
-    message: str = error.details() or code.name  # type: ignore[attr-defined]
+    code = error.code()
+    message = error.details() or code.name
+    # The stubs name a metadatum by a class that cannot be taken apart; it is a pair of key and value.
+    trailing = cast("Iterable[tuple[str, bytes]]", error.trailing_metadata() or ())
     reason, metadata, retry_after = "", {}, None
     violations: tuple[FieldViolation, ...] = ()
-    for key, value in error.trailing_metadata() or ():  # type: ignore[attr-defined]
+    for key, value in trailing:
         if key != DETAILS_KEY:
             continue
         status = status_pb2.Status.FromString(value)

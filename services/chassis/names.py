@@ -1,6 +1,7 @@
 """Every name we emit: spans, attributes, instruments, log events. A change of convention is a change of this file.
 
-`gen_ai.*`, `rpc.*` and `mcp.*` are OpenTelemetry's semantic conventions (GenAI: Development). Ours begin with `proctor.`.
+`gen_ai.*`, `rpc.*` and `mcp.*` are OpenTelemetry's semantic conventions, GenAI's still in development.
+Ours begin with `proctor.`.
 """
 
 from __future__ import annotations

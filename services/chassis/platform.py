@@ -31,7 +31,7 @@ class PlatformSettings:
 
     def __post_init__(self) -> None:
         if len(self.signing_key) < MIN_KEY_LENGTH:
-            raise ValueError(f"SIGNING_KEY: needs at least {MIN_KEY_LENGTH} characters; make one with `openssl rand -hex 32`")
+            raise ValueError(f"SIGNING_KEY: needs {MIN_KEY_LENGTH} characters or more, as `openssl rand -hex 32` makes")
         files = (self.tls_certificate, self.tls_key, self.tls_authority)
         if any(files) and not all(files):
             raise ValueError("TLS_CERTIFICATE, TLS_KEY and TLS_AUTHORITY go together: set all three or none")

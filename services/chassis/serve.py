@@ -1,4 +1,4 @@
-"""Serving: one gRPC server with health, reflection and our interceptors, from start to drain, as a process or in one."""
+"""Serving: one gRPC server with health, reflection and our interceptors, from start to drain."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _parse_bool(text: str) -> bool:
     raise ValueError(f"expected true or false, got {text!r}")
 
 
-def _number(kind: type[int] | type[float], text: str, expected: str) -> float:
+def _number(kind: type[int | float], text: str, expected: str) -> float:
     try:
         return kind(text)
     except ValueError:

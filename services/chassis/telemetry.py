@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import TextIO
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
@@ -56,9 +56,15 @@ class TelemetrySettings:
 class Telemetry:
     """A tracer provider and a meter provider, and the instruments made from them by name."""
 
-    def __init__(self, tracer_provider: trace.TracerProvider, meter_provider: metrics.MeterProvider) -> None:
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider,
+        meter_provider: metrics.MeterProvider,
+        release: Sequence[Callable[[], None]] = (),
+    ) -> None:
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
+        self._release = tuple(release)
 
     def tracer(self, scope: str) -> Tracer:
         """Return the tracer of a module, `scope` being its `__name__`."""
@@ -98,6 +104,8 @@ class Telemetry:
         for provider in (self.tracer_provider, self.meter_provider):
             if isinstance(provider, TracerProvider | MeterProvider):
                 provider.shutdown()
+        for release in self._release:
+            release()
 
 
 def no_telemetry() -> Telemetry:
@@ -112,53 +120,68 @@ def open_telemetry(service: str, version: str, settings: TelemetrySettings) -> T
     resource = Resource.create({names.SERVICE_NAME: f"proctor.{service}", names.SERVICE_VERSION: version})
     tracers = TracerProvider(resource=resource)
     readers: list[MetricReader] = []
+    release: list[Callable[[], None]] = []
     if settings.exporter is not Exporter.NONE:
-        spans, numbers = _exporters(settings)
+        spans, numbers, close = _exporters(settings)
         tracers.add_span_processor(BatchSpanProcessor(spans))
         readers.append(PeriodicExportingMetricReader(numbers, export_interval_millis=settings.interval * 1000))
+        release.append(close)
     if settings.prometheus:
-        readers.append(_prometheus(settings.prometheus))
-    return Telemetry(tracers, MeterProvider(metric_readers=readers, resource=resource))
+        reader, close = _prometheus(settings.prometheus)
+        readers.append(reader)
+        release.append(close)
+    return Telemetry(tracers, MeterProvider(metric_readers=readers, resource=resource), release)
 
 
-def _exporters(settings: TelemetrySettings) -> tuple[SpanExporter, MetricExporter]:
+def _exporters(settings: TelemetrySettings) -> tuple[SpanExporter, MetricExporter, Callable[[], None]]:
+    """Return where spans and metrics go, and what closes it after their own shutdown."""
     # Imported where used: each exporter pulls in its own transport, and most processes need one or none.
     match settings.exporter:
         case Exporter.OTLP_GRPC:
             from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-            return OTLPSpanExporter(), OTLPMetricExporter()
+            return OTLPSpanExporter(), OTLPMetricExporter(), _nothing
         case Exporter.OTLP_HTTP:
             from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter
 
-            return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
+            return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter(), _nothing
         case Exporter.FILE:
             settings.file.parent.mkdir(parents=True, exist_ok=True)
-            sink = settings.file.open("a", encoding="utf-8")
-            return _line_exporters(sink)
+            return _line_exporters(settings.file.open("a", encoding="utf-8"))
         case _:
-            return ConsoleSpanExporter(), ConsoleMetricExporter()
+            return ConsoleSpanExporter(), ConsoleMetricExporter(), _nothing
 
 
-def _line_exporters(sink: IO[str]) -> tuple[SpanExporter, MetricExporter]:
+def _line_exporters(sink: TextIO) -> tuple[SpanExporter, MetricExporter, Callable[[], None]]:
     """Return exporters that write one JSON object a line."""
     return (
         ConsoleSpanExporter(out=sink, formatter=lambda span: span.to_json(indent=None) + "\n"),
         ConsoleMetricExporter(out=sink, formatter=lambda numbers: numbers.to_json(indent=None) + "\n"),
+        sink.close,
     )
 
 
-def _prometheus(address: str) -> MetricReader:
+def _prometheus(address: str) -> tuple[MetricReader, Callable[[], None]]:
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry, start_http_server
 
     host, _, port = address.rpartition(":")
-    # A registry of its own: the default one is global, and `--in-process` holds five services.
+    # A registry of its own: the default one is global, and one process may hold several services.
     registry = CollectorRegistry()
     reader = PrometheusMetricReader(registry=registry)
-    start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
-    return reader
+    server, thread = start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return reader, close
+
+
+def _nothing() -> None:
+    """Close nothing: the exporter closes itself."""
 
 
 def capture_content(environ: Mapping[str, str]) -> bool:

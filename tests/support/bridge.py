@@ -68,7 +68,7 @@ class Bridge:
         return Outcome(responses=[] if response is None else [response], code=code, details=details)
 
 
-def _word(streaming: bool) -> str:  # noqa: FBT001
+def _word(streaming: bool) -> str:
     return "stream" if streaming else "unary"
 
 
@@ -109,7 +109,7 @@ class _Synchronous:
 
         return call
 
-    def _request(self, request: Any, streaming: bool) -> Any:  # noqa: FBT001
+    def _request(self, request: Any, streaming: bool) -> Any:
         return _each(request) if streaming else request
 
     def _run(self, step: Coroutine[Any, Any, T]) -> T:

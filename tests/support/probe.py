@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+
 from proctor.approval.v1 import approval_service_pb2 as pb
 from proctor.approval.v1 import approval_service_pb2_grpc as stubs
-
 from services.chassis.serve import Service
 from services.chassis.streaming import raw_streaming
 from tests.support.servers import nothing
@@ -68,9 +68,10 @@ class Hooks:
 
 def probe(unary: Unary = decided, stream: Stream = three, *, hooks: Hooks | None = None, **changes: Any) -> Service:
     """Return the service; `changes` replace fields of Service."""
+    servicer = Servicer(unary, stream)  # type: ignore[abstract]  # the rest stays unimplemented
 
     def register(server: grpc.aio.Server) -> None:
-        raw_streaming(stubs.add_ApprovalServiceServicer_to_server)(Servicer(unary, stream), server)
+        raw_streaming(stubs.add_ApprovalServiceServicer_to_server)(servicer, server)
 
     fields: dict[str, Any] = {
         "name": "probe",

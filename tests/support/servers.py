@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from services.chassis.platform import Platform
-from services.chassis.serve import RunningServer, Service, ServerLimits, start_server
+from services.chassis.serve import RunningServer, ServerLimits, Service, start_server
 from tests.support.platform import test_platform
 
 
@@ -32,7 +32,7 @@ class Served:
 @asynccontextmanager
 async def socket_address(name: str = "service") -> AsyncIterator[str]:
     """Yield a `unix:` address in a new folder under /tmp: a socket's path may not exceed 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix="proctor-", dir="/tmp"))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="proctor-", dir="/tmp"))
     try:
         yield f"unix:{folder / name}.sock"
     finally:

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
 from proctor.approval.v1 import approval_service_pb2 as pb
 from proctor.approval.v1 import approval_service_pb2_grpc as stubs
-
 from services.chassis.errors import Overloaded, RemoteFailure, from_rpc_error
 from services.chassis.identity import IdentitySigner, current_principal
 from services.chassis.serve import ServerLimits
@@ -26,7 +26,7 @@ WATCH = pb.WatchApprovalsRequest()
 
 
 def stub(served: Served) -> stubs.ApprovalServiceAsyncStub:
-    return stubs.ApprovalServiceStub(served.channel)  # type: ignore[return-value]
+    return stubs.ApprovalServiceStub(served.channel)
 
 
 def as_ann(served: Served) -> Any:
@@ -217,7 +217,7 @@ async def test_a_call_in_progress_is_finished_before_the_server_stops() -> None:
 
 async def test_an_unknown_method_is_unimplemented() -> None:
     async with serve(probe()) as served:
-        call = served.channel.unary_unary("/proctor.approval.v1.ApprovalService/Nope")
+        call: Any = served.channel.unary_unary("/proctor.approval.v1.ApprovalService/Nope")
         failure = await failure_of(call(b"", metadata=as_ann(served)))
     assert failure.code is grpc.StatusCode.UNIMPLEMENTED
 

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
+
 from proctor.approval.v1 import approval_service_pb2 as pb
 from proctor.approval.v1 import approval_service_pb2_grpc as stubs
-
 from services.chassis import names
 from services.chassis.errors import from_rpc_error
 from services.chassis.serve import ServerLimits
@@ -189,7 +189,7 @@ async def test_client_and_server_spans_are_one_trace() -> None:
         assert server.context.span_id == own
         assert client.attributes is not None
         assert client.attributes[names.RPC_RESPONSE_STATUS_CODE] == "OK"
-    stream = [s for s in recorded.spans(f"{SERVICE}/WatchApprovals") if s.kind is SpanKind.SERVER][0]
+    stream = next(s for s in recorded.spans(f"{SERVICE}/WatchApprovals") if s.kind is SpanKind.SERVER)
     assert stream.attributes is not None
     assert stream.attributes[names.STREAM_MESSAGES] == 2
     assert stream.attributes[names.STREAM_TIME_TO_FIRST_MESSAGE] > 0  # type: ignore[operator]

@@ -45,13 +45,13 @@ class Chain(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler: Handler | None = await continuation(handler_call_details)
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
         name = handler_call_details.method.lstrip("/")
         if handler is None or name.startswith("grpc."):
-            return handler  # type: ignore[return-value]  # None is how an unknown method is told
+            return handler
         method = Method(
             name=name,
             client_streaming=bool(handler.request_streaming),

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from services.chassis import names
 from services.chassis.clock import Clock
-from services.chassis.interceptors.tracing import PROPAGATOR, finish
+from services.chassis.interceptors.tracing import PROPAGATOR, finish, measured
 from services.chassis.telemetry import Telemetry
 
 Details = grpc.aio.ClientCallDetails
@@ -30,8 +30,8 @@ class Outgoing:
 
     async def call(self, continuation: Continuation, details: Details, request: Any, *, bounded: bool) -> Any:
         """Make the call; `bounded` gives it the default timeout when the caller set none."""
-        method = details.method.decode() if isinstance(details.method, bytes) else details.method
-        method = method.lstrip("/")
+        given: str | bytes = details.method
+        method = (given.decode() if isinstance(given, bytes) else given).lstrip("/")
         span = self._tracer.start_span(
             method, kind=SpanKind.CLIENT, attributes={names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method}
         )
@@ -53,10 +53,7 @@ class Outgoing:
         code = code_of_ended(call).name
         failed = code != "OK"
         finish(span, code, failed=failed)
-        attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method, names.RPC_RESPONSE_STATUS_CODE: code}
-        if failed:
-            attributes[names.ERROR_TYPE] = code
-        self._durations.record(self._clock.monotonic() - started, attributes)
+        self._durations.record(self._clock.monotonic() - started, measured(method, code, failed=failed))
 
 
 def code_of_ended(call: grpc.aio.Call) -> grpc.StatusCode:
@@ -77,6 +74,8 @@ def client_interceptors(outgoing: Outgoing) -> list[grpc.aio.ClientInterceptor]:
 
 
 class UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    """For one request, one response."""
+
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
 
@@ -87,6 +86,8 @@ class UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 class UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
+    """For one request, many responses."""
+
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
 
@@ -97,6 +98,8 @@ class UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
 
 
 class StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
+    """For many requests, one response."""
+
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
 
@@ -107,6 +110,8 @@ class StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
 
 
 class StreamStream(grpc.aio.StreamStreamClientInterceptor):
+    """For many requests, many responses."""
+
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
 

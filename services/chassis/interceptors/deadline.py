@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -63,7 +63,7 @@ class Alarm:
         self._seconds = seconds
         self._rung = False
 
-    async def __aenter__(self) -> Alarm:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         self._handle = asyncio.get_running_loop().call_later(self._seconds, self._ring)
         return self

@@ -25,7 +25,7 @@ class Errors:
         async def serve(request: Any, context: Context) -> Any:
             try:
                 return await proceed(request, context)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the one place that turns every failure into a status
                 await end(method, context, error)
 
         return serve
@@ -36,7 +36,7 @@ class Errors:
                 async with aclosing(proceed(request, context)) as responses:
                     async for response in responses:
                         yield response
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the one place that turns every failure into a status
                 await end(method, context, error)
 
         return serve

@@ -86,9 +86,7 @@ class Tracing:
     def _close(self, method: Method, call: _Call) -> None:
         code = call.code()
         finish(call.span, code, failed=code in SERVER_FAULTS)
-        attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method.name, names.RPC_RESPONSE_STATUS_CODE: code}
-        if code in SERVER_FAULTS:
-            attributes[names.ERROR_TYPE] = code
+        attributes = measured(method.name, code, failed=code in SERVER_FAULTS)
         self._durations.record(self._clock.monotonic() - call.started, attributes)
 
 
@@ -99,14 +97,14 @@ class _Call:
         self.span = span
         self.started = started
         self._context = context
-        self._timeout: float | None = context.time_remaining()
+        self._timeout = remaining(context)
         self._broken = ""
 
     def broken_off(self) -> None:
         """Note a cancellation. gRPC tells the same thing for a client that left and for a deadline that passed."""
-        remaining = self._context.time_remaining()
+        left = remaining(self._context)
         # On the wire a timeout has three significant digits, rounded up, so the client gives up a little earlier.
-        late = self._timeout is not None and remaining is not None and remaining <= max(0.01, 0.02 * self._timeout)
+        late = self._timeout is not None and left is not None and left <= max(0.01, 0.02 * self._timeout)
         self._broken = "DEADLINE_EXCEEDED" if late else "CANCELLED"
 
     def code(self) -> str:
@@ -114,11 +112,23 @@ class _Call:
         return self._broken or status_name(self._context.code())
 
 
+def remaining(context: Context) -> float | None:
+    """Return the seconds to the client's deadline, None when it set none (the stubs leave that out)."""
+    left: float | None = context.time_remaining()
+    return left
+
+
 def status_name(code: object) -> str:
     """Return a status code's name; grpc.aio gives it as a number, an enum member, or None for OK."""
     if isinstance(code, grpc.StatusCode):
         return code.name
     return next((member.name for member in grpc.StatusCode if member.value[0] == (code or 0)), "UNKNOWN")
+
+
+def measured(method: str, code: str, *, failed: bool) -> dict[str, str]:
+    """Return the attributes of a call's duration."""
+    attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method, names.RPC_RESPONSE_STATUS_CODE: code}
+    return attributes | {names.ERROR_TYPE: code} if failed else attributes
 
 
 def finish(span: Span, code: str, *, failed: bool) -> None:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from proctor.approval.v1 import approval_service_pb2 as pb
 
+from proctor.approval.v1 import approval_service_pb2 as pb
 from services.chassis.errors import PermissionDenied
 from services.chassis.identity import current_principal
 from tests.support.bridge import Bridge

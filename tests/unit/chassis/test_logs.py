@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from services.chassis.logs import configure_logs
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    sink = io.StringIO()
+    configure_logs("probe", "INFO", sink)
+    yield sink
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_is_json_with_event_and_fields(lines: io.StringIO) -> None:
+    logging.getLogger("x").info("run %s started", "r1", extra={"event": "run.started", "run_id": "r1"})
+    line = json.loads(lines.getvalue())
+    assert line["event"] == "run.started"
+    assert (line["message"], line["run_id"], line["service"], line["level"]) == (
+        "run r1 started",
+        "r1",
+        "probe",
+        "info",
+    )
+    assert "trace_id" not in line
+
+
+def test_a_line_inside_a_span_names_its_trace(lines: io.StringIO) -> None:
+    with TracerProvider(shutdown_on_exit=False).get_tracer("t").start_as_current_span("s") as span:
+        logging.getLogger("x").warning("here")
+    line = json.loads(lines.getvalue())
+    assert int(line["trace_id"], 16) == span.get_span_context().trace_id
+    assert int(line["span_id"], 16) == span.get_span_context().span_id
+
+
+def test_a_failure_stays_on_one_line(lines: io.StringIO) -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+    assert lines.getvalue().count("\n") == 1
+    assert "two\nlines" in json.loads(lines.getvalue())["exception"]
