@@ -1,0 +1,102 @@
+"""Makes the interpreter, its packages and our own harness readable to the sandbox's user.
+
+As root the sandbox runs as an unprivileged user who may not pass a private home directory, so the directories are
+bound into a small file system of the supervisor's own mount namespace, which no other process sees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.sandbox import inside
+from services.sandbox.inside import linux
+from services.sandbox.sandboxd.bubblewrap import PYTHON_HOME, Paths
+
+_ASK = (
+    "import json, os, sys, sysconfig; print(json.dumps([os.path.realpath(sys.base_prefix), "
+    "os.path.realpath(sys._base_executable), sysconfig.get_path('purelib'), '%d.%d' % sys.version_info[:2]]))"
+)
+
+
+class PythonMissing(Exception):
+    """The environment for code does not exist or does not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The Python that runs foreign code, as found on the host."""
+
+    base: str
+    executable: str
+    site_packages: str
+    version: str
+
+
+def inspect(directory: str) -> Environment:
+    """Ask the environment in `directory` about itself; raise PythonMissing with a sentence that says why not."""
+    python = os.path.join(directory, "bin", "python")
+    if not os.path.exists(python):
+        raise PythonMissing(f"there is no Python environment at '{directory}'")
+    try:
+        answer = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=20, check=True)
+        base, executable, site_packages, version = json.loads(answer.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise PythonMissing(f"'{python}' does not start: {error}") from error
+    return Environment(base=base, executable=executable, site_packages=site_packages, version=version)
+
+
+class Stage:
+    """A directory with everything the sandbox binds. `close` removes it."""
+
+    def __init__(self, environment: Environment, fonts: Path) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="proctor-sandbox-"))
+        self._private = os.geteuid() == 0 and self._enter_private_namespace()
+        self._root.chmod(0o755)
+        under_usr = environment.base == "/usr"
+        harness = self._root / "harness"
+        shutil.copytree(Path(inside.__file__).parent, harness / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+        base_python = environment.executable
+        if not under_usr:
+            base_python = PYTHON_HOME + environment.executable.removeprefix(environment.base)
+        configuration = self._root / "pyvenv.cfg"
+        configuration.write_text(f"home = {os.path.dirname(base_python)}\ninclude-system-site-packages = false\n")
+        self.paths = Paths(
+            base=None if under_usr else self._readable("base", environment.base),
+            base_python=base_python,
+            site_packages=self._readable("site-packages", environment.site_packages),
+            harness=str(harness),
+            fonts=self._readable("fonts", str(fonts)),
+            pyvenv_cfg=str(configuration),
+            version=environment.version,
+        )
+
+    def close(self) -> None:
+        """Remove the directory; the private mounts die with the namespace."""
+        if self._private:
+            shutil.rmtree(self._root / "harness", ignore_errors=True)
+            subprocess.run(["umount", "-R", "-l", str(self._root)], check=False, capture_output=True)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _enter_private_namespace(self) -> bool:
+        """Return whether mounts made from now on are the supervisor's own; a container may forbid it."""
+        try:
+            linux.unshare(linux.CLONE_NEWNS)
+            linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+            linux.mount("tmpfs", str(self._root), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=0755,size=16m")
+        except OSError:
+            return False
+        return True
+
+    def _readable(self, name: str, source: str) -> str:
+        if not self._private:
+            return source
+        target = self._root / name
+        target.mkdir()
+        linux.mount(source, str(target), None, linux.MS_BIND | linux.MS_REC)
+        return str(target)

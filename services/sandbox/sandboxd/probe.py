@@ -1,0 +1,134 @@
+"""Proves isolation from inside a real sandbox, and says what to do where a proof fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CANARY_VARIABLE = "PROCTOR_SANDBOX_CANARY"
+
+# Runs as foreign code does. Prints what it can see, as JSON.
+CODE = r"""
+import importlib.metadata, json, os, sys
+
+def read(path):
+    try:
+        return open(path, "rb").read().decode("utf-8", "replace")
+    except OSError as error:
+        return "!" + type(error).__name__
+
+def writable(path):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+        return True
+    except OSError:
+        return False
+
+status = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines() if ":\t" in line)
+import socket
+try:
+    interfaces = [name for _, name in socket.if_nameindex()]
+except OSError:
+    interfaces = [l.split(":")[0].strip() for l in read("/proc/self/net/dev").splitlines()[2:]]
+environments = [read(f"/proc/{pid}/environ") for pid in os.listdir("/proc") if pid.isdigit()]
+print(json.dumps({
+    "no_new_privs": status.get("NoNewPrivs"), "cap_eff": status.get("CapEff"), "seccomp": status.get("Seccomp"),
+    "interfaces": interfaces,
+    "init_environ": read("/proc/1/environ"),
+    "environments": environments, "environ": sorted(os.environ),
+    "canary_file": os.path.exists(CANARY_PATH),
+    "proc_sys_writable": [p for p in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory") if writable(p)],
+    "python": sys.version.split()[0],
+    "packages": sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()}),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One proof."""
+
+    name: str
+    passed: bool
+    detail: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def failed(name: str, detail: str, remedy: str) -> Check:
+    """Return a proof that failed."""
+    return Check(name=name, passed=False, detail=detail, remedy=remedy)
+
+
+class Canary:
+    """A file and a variable of the host that no sandbox may see."""
+
+    def __init__(self) -> None:
+        handle, self.path = tempfile.mkstemp(prefix="proctor-canary-")
+        os.close(handle)
+        os.environ[CANARY_VARIABLE] = self.path
+
+    def code(self) -> str:
+        """Return the probe that looks for this canary."""
+        return f"CANARY_PATH = {self.path!r}\n{CODE}"
+
+    def close(self) -> None:
+        Path(self.path).unlink(missing_ok=True)
+        os.environ.pop(CANARY_VARIABLE, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    """What the host sees of the sandbox's first process."""
+
+    user_namespace: str
+    own_user_namespace: str
+    uid: int
+
+    @staticmethod
+    def of(pid: int) -> HostView:
+        status = Path(f"/proc/{pid}/status").read_text()
+        uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
+        return HostView(
+            user_namespace=os.readlink(f"/proc/{pid}/ns/user"),
+            own_user_namespace=os.readlink("/proc/self/ns/user"),
+            uid=int(uid),
+        )
+
+
+def judge(printed: str, host: HostView) -> tuple[list[Check], dict[str, Any]]:
+    """Return the proofs, and the facts (`python`, `packages`) the probe found."""
+    try:
+        found: dict[str, Any] = json.loads(printed)
+    except ValueError:
+        detail = f"the probe printed {printed[:200]!r}"
+        return [failed("probe_ran", detail, "see the sandbox's log; run `proctor doctor`")], {}
+    return list(_judgements(found, host)), found
+
+
+def _judgements(found: dict[str, Any], host: HostView) -> Iterator[Check]:
+    def check(name: str, passed: bool, detail: object, remedy: str) -> Check:
+        return Check(name=name, passed=passed, detail=str(detail), remedy="" if passed else remedy)
+
+    kernel = "allow user namespaces, no_new_privs and seccomp for this service, or run it on another host"
+    separate = host.user_namespace != host.own_user_namespace
+    yield check("user_namespace", separate, host.user_namespace, "allow unprivileged user namespaces (user.max_user_namespaces)")
+    yield check("unprivileged_user", host.uid != 0, f"host uid {host.uid}", "let the service set user ids, or start it as an ordinary user")
+    yield check("no_new_privileges", found["no_new_privs"] == "1", found["no_new_privs"], kernel)
+    yield check("no_capabilities", int(found["cap_eff"] or "1", 16) == 0, found["cap_eff"], kernel)
+    yield check("system_call_filter", found["seccomp"] == "2", found["seccomp"], kernel)
+    yield check("no_network", set(found["interfaces"]) <= {"lo"}, ", ".join(found["interfaces"]), "allow network namespaces")
+    hidden = found["init_environ"] == "" or found["init_environ"].startswith("!")
+    yield check("init_environment", hidden, found["init_environ"][:80] or "empty", "report this: the sandbox leaks its environment")
+    leaked = CANARY_VARIABLE in found["environ"] or any(CANARY_VARIABLE in text for text in found["environments"])
+    yield check("canary_variable", not leaked, "visible" if leaked else "hidden", "report this: the host's variables are visible")
+    yield check("canary_file", not found["canary_file"], "visible" if found["canary_file"] else "hidden", "report this: host files are visible")
+    writable = found["proc_sys_writable"]
+    yield check("kernel_settings", not writable, ", ".join(writable) or "read-only", "report this: /proc/sys can be written")

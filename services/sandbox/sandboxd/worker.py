@@ -1,0 +1,338 @@
+"""One job as the supervisor sees it: from the fork inside to the collected result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from services.sandbox.inside import frames, names
+from services.sandbox.sandboxd import processes
+from services.sandbox.sandboxd.cgroups import Group
+from services.sandbox.sandboxd.config import Bounds
+from services.sandbox.sandboxd.launcher import Launcher
+from services.sandbox.sandboxd.loop import Loop
+from services.sandbox.sandboxd.output import Drain
+
+# Seconds between SIGINT and SIGKILL, by why the code is stopped: after a wall limit it may still save its work;
+# after a cancel nobody waits for it.
+_GRACE = {"TIMEOUT": 2.0, "CANCELLED": 0.3, "CPU": 0.2, "OUTPUT_LIMIT": 0.1, "OOM": 0.0}
+_HARVEST_GRACE = 2.0
+# The processes of a job that are not the code's: its init, the interpreter itself, and the one that unshared.
+_OWN_PROCESSES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One piece of code to run. `files` pairs names with descriptors of sealed memory, which the task owns."""
+
+    key: str
+    code: int
+    files: Sequence[tuple[str, int]]
+    wall: float
+    cpu: float
+    memory: int
+    pids: int
+    session: bool = False
+
+    def close(self) -> None:
+        for fd in (self.code, *(fd for _, fd in self.files)):
+            os.close(fd)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How a task ended. `files` are open descriptors that the receiver owns, with their checked names and sizes."""
+
+    status: str
+    exit_code: int = 0
+    cpu: float = 0.0
+    wall: float = 0.0
+    peak_memory: int = 0
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    alive: bool = False
+    detail: str = ""
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Listener(Protocol):
+    """Who is told about a job."""
+
+    def parked(self, worker: Worker) -> None: ...
+
+    def output(self, worker: Worker, task: Task, stream: str, data: bytes) -> None: ...
+
+    def finished(self, worker: Worker, task: Task, outcome: Outcome) -> None: ...
+
+    def lost(self, worker: Worker) -> None:
+        """The job ended while it had no task."""
+
+
+class Worker:
+    """A job: starting → parked → running → (parked, for a session) → ended."""
+
+    def __init__(self, loop: Loop, launcher: Launcher, group: Group | None, bounds: Bounds, listener: Listener) -> None:
+        self.launcher = launcher
+        self.group = group
+        self.listener = listener
+        self.parked = False
+        self.ended = False
+        self.session = False
+        self.task: Task | None = None
+        self._loop = loop
+        self._bounds = bounds
+        self._device = -1
+        self._pidfd = -1
+        self._init_pid = 0
+        self._why = ""
+        self._kill_at = self._abandon_at = float("inf")
+        self._started = self._cpu_before = 0.0
+        self._kills_before = 0
+        self._peak = 0
+        self._control, theirs = frames.pair()
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._control.setblocking(False)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        self._drains = {
+            "stdout": Drain(loop, out_read, bounds.stdout_bytes, lambda data: self._emit("stdout", data)),
+            "stderr": Drain(loop, err_read, bounds.stderr_bytes, lambda data: self._emit("stderr", data)),
+        }
+        loop.add_reader(self._control.fileno(), self._read)
+        try:
+            launcher.start_job(theirs, out_write, err_write)
+        except (frames.ChannelClosed, OSError):
+            pass  # our end of the channel closes with theirs, which is then noticed like any other loss
+        finally:
+            theirs.close()
+            os.close(out_write)
+            os.close(err_write)
+
+    @property
+    def init_pid(self) -> int:
+        """The host's number of the job's first process; 0 before it said hello."""
+        return self._init_pid
+
+    def run(self, task: Task) -> None:
+        """Run `task` in this parked job; the listener hears of its end exactly once."""
+        assert self.parked and self.task is None
+        self.parked, self.task, self._why = False, task, ""
+        bounds = self._bounds
+        if self.group is not None:
+            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + _OWN_PROCESSES - 1)
+            self._kills_before = self.group.memory_kills()
+        for drain in self._drains.values():
+            drain.reset()
+        self._cpu_before, self._started, self._peak = self._cpu(), self._loop.now(), 0
+        self._kill_at = self._abandon_at = float("inf")
+        header = {
+            "kind": "run",
+            "session": task.session,
+            "files": [name for name, _ in task.files],
+            "rlimits": _rlimits(task, bounds, self._data_bytes()),
+            "bounds": {
+                "files": bounds.artifacts,
+                "file_bytes": bounds.artifact_bytes,
+                "total_bytes": bounds.artifacts_bytes,
+            },
+        }
+        with contextlib.suppress(frames.ChannelClosed):  # the loss is noticed by _read
+            frames.send(self._control, header, fds=[task.code, *(fd for _, fd in task.files)])
+
+    def stop(self, why: str) -> None:
+        """Ask the code to end (SIGINT), and see to it that it does."""
+        if self.task is None or self._why:
+            return
+        self._why = why
+        self._order("interrupt")
+        self._kill_at = self._loop.now() + _GRACE[why]
+
+    def tick(self) -> None:
+        """Enforce the limits."""
+        if self.task is None:
+            return
+        now = self._loop.now()
+        if now >= self._abandon_at:
+            self._end(self._why or "SANDBOX_ERROR", exit_code=128 + signal.SIGKILL, detail="the sandbox had to be killed")
+        elif now >= self._kill_at:
+            self._order("kill")
+            self._kill_at, self._abandon_at = float("inf"), now + _HARVEST_GRACE
+        elif not self._why:
+            self._check(self.task, now)
+
+    def kill(self) -> None:
+        """Kill every process of the job now and release it. A running task ends as SANDBOX_ERROR."""
+        if not self.ended:
+            self._end(self._why or "SANDBOX_ERROR", exit_code=128 + signal.SIGKILL, detail="the sandbox was ended")
+
+    def _check(self, task: Task, now: float) -> None:
+        if now - self._started > task.wall:
+            self.stop("TIMEOUT")
+        elif any(d.total > d.keep * self._bounds.flood_factor for d in self._drains.values()):
+            self.stop("OUTPUT_LIMIT")
+        elif self.group is not None:
+            if self.group.cpu() - self._cpu_before > task.cpu:
+                self.stop("CPU")
+        elif self._init_pid:
+            usage = processes.usage(self._init_pid, memory_limit=task.memory)
+            self._peak = max(self._peak, usage.memory)
+            if usage.memory > task.memory:
+                self.stop("OOM")
+            elif usage.cpu - self._cpu_before > task.cpu:
+                self.stop("CPU")
+
+    def _read(self) -> None:
+        try:
+            frame = frames.receive(self._control)
+        except BlockingIOError:
+            return
+        except frames.ChannelClosed:
+            self._end(self._verdict_of_loss(), exit_code=128 + signal.SIGKILL, detail="the sandbox ended unexpectedly")
+            return
+        try:
+            self._handle(frame)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            self._end("SANDBOX_ERROR", detail=f"the sandbox spoke nonsense: {error!r}")
+        finally:
+            frame.close()
+
+    def _handle(self, frame: frames.Frame) -> None:
+        match frame.header["kind"]:
+            case "hello":
+                self._join(frame)
+            case "parked":
+                self.parked = True
+                self.listener.parked(self)
+            case "done" if self.task is not None:
+                self._collect(frame)
+            case "failed":
+                self._end("SANDBOX_ERROR", detail=str(frame.header["detail"]))
+
+    def _join(self, frame: frames.Frame) -> None:
+        """Put the job into its group before it forks anything, and remember which device its files live on."""
+        self._init_pid = frame.pid
+        self._pidfd = os.pidfd_open(frame.pid)
+        self._device = os.fstat(frame.fds[0]).st_dev
+        if self.group is not None:
+            self.group.limit(memory=1 << 30, pids=16)
+            self.group.add(frame.pid)
+        self._order("go")
+
+    def _collect(self, frame: frames.Frame) -> None:
+        header = frame.header
+        alive = bool(header["alive"])
+        exit_code = int(header["exit"])
+        outcome = Outcome(status=self._verdict(exit_code), exit_code=exit_code, alive=alive)
+        outcome.dropped = [(names.display(str(name)), str(reason)[:200]) for name, reason in header["dropped"]][:64]
+        self._take_files(header, frame, outcome)
+        self._conclude(outcome, close=not alive)
+
+    def _take_files(self, header: dict[str, Any], frame: frames.Frame, outcome: Outcome) -> None:
+        """Accept descriptors that are what they should be; nothing that came from inside is believed."""
+        total = 0
+        for name, fd in zip(header["files"], frame.fds[: self._bounds.artifacts], strict=True):
+            found = os.fstat(fd)
+            total += found.st_size
+            reason = names.rejection(name)
+            if not stat.S_ISREG(found.st_mode) or found.st_dev != self._device:
+                reason = "it is not a regular file of the workspace"
+            elif found.st_size > self._bounds.artifact_bytes or total > self._bounds.artifacts_bytes:
+                reason = "it is too large"
+            if reason:
+                outcome.dropped.append((names.display(name), reason))
+            else:
+                outcome.files.append((names.normalise(name), os.dup(fd), found.st_size))
+
+    def _verdict(self, exit_code: int) -> str:
+        if self._why:
+            return self._why
+        if exit_code == 128 + signal.SIGKILL and self._memory_killed():
+            return "OOM"
+        if exit_code == 128 + signal.SIGXCPU:
+            return "CPU"
+        return "OK" if exit_code == 0 else "ERROR"
+
+    def _verdict_of_loss(self) -> str:
+        return "OOM" if self._memory_killed() else self._why or "SANDBOX_ERROR"
+
+    def _memory_killed(self) -> bool:
+        return self.group is not None and self.group.memory_kills() > self._kills_before
+
+    def _end(self, status: str, *, exit_code: int = 0, detail: str = "") -> None:
+        if self.task is not None:
+            self._conclude(Outcome(status=status, exit_code=exit_code, detail=detail), close=True)
+        elif not self.ended:
+            self._release()
+            self.listener.lost(self)
+
+    def _conclude(self, outcome: Outcome, *, close: bool) -> None:
+        task = self.task
+        assert task is not None
+        for drain in self._drains.values():
+            drain.finish()
+        outcome.wall = self._loop.now() - self._started
+        outcome.cpu = max(0.0, self._cpu() - self._cpu_before)
+        outcome.peak_memory = self.group.peak_memory() if self.group is not None else self._peak
+        outcome.stdout_truncated = self._drains["stdout"].truncated
+        outcome.stderr_truncated = self._drains["stderr"].truncated
+        self.task = None
+        self.parked = not close
+        if close:
+            self._release()
+        task.close()
+        self.listener.finished(self, task, outcome)
+
+    def _release(self) -> None:
+        """Kill what is left and close everything of ours."""
+        self.ended, self.parked = True, False
+        self._loop.remove(self._control.fileno())
+        self._control.close()
+        for drain in self._drains.values():
+            drain.close()
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+        if self.group is not None:
+            self.group.kill()
+        if not self.launcher.many:
+            self.launcher.close()
+
+    def _emit(self, stream: str, data: bytes) -> None:
+        if self.task is not None:
+            self.listener.output(self, self.task, stream, data)
+
+    def _order(self, kind: str) -> None:
+        with contextlib.suppress(frames.ChannelClosed, BlockingIOError):
+            frames.send(self._control, {"kind": kind})
+
+    def _cpu(self) -> float:
+        if self.group is not None:
+            return self.group.cpu()
+        return processes.usage(self._init_pid, memory_limit=1 << 62).cpu if self._init_pid else 0.0
+
+    def _data_bytes(self) -> int:
+        """Return how much private memory the parked interpreter has mapped, which the code is not charged for."""
+        return processes.data_bytes(self._init_pid) if self._init_pid else 0
+
+
+def _rlimits(task: Task, bounds: Bounds, data_before: int) -> dict[str, int]:
+    return {
+        # RLIMIT_DATA makes a MemoryError that can be read; RLIMIT_AS would count mapped files too.
+        "RLIMIT_DATA": task.memory + data_before,
+        "RLIMIT_CPU": int(task.cpu) + 1,
+        "RLIMIT_FSIZE": bounds.file_bytes,
+        "RLIMIT_NPROC": task.pids + _OWN_PROCESSES,
+        "RLIMIT_NOFILE": bounds.open_files,
+        "RLIMIT_STACK": bounds.stack_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+    }
