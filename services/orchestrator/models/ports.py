@@ -29,9 +29,9 @@ class ModelRequest:
     """One logical call. `tool_choice` is auto, none, required or a tool's name.
 
     `call_id` is the id of this model call in the journal; `tenant`, `user` and `conversation_id` serve the chain key of
-    stored responses and own models, never the prompt. `on_retraction` says what may happen when the stream breaks after
-    its first token: withdraw and start again (EMIT), fail with the partial text (FAIL), or show nothing before all of it
-    is safe (HOLD).
+    stored responses and own models, never the prompt. `on_retraction` says what may happen when the stream breaks
+    after its first token: withdraw and start again (EMIT), fail with the partial text (FAIL), or show nothing before
+    all of it is safe (HOLD).
     """
 
     call_id: str

@@ -1,0 +1,94 @@
+"""The HTTP transport under the model clients: httpx's interface over aiohttp, whose parser is written in C.
+
+With httpx's own transport every network read of a paced stream costs several times as much.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import httpx2
+
+# Opens the socket for a resolved address, or raises to refuse it; the last check before a connection.
+SocketFactory = Callable[
+    [tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]], socket.socket
+]
+
+CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS = 60.0
+
+
+class ModelTransport(httpx2.AsyncBaseTransport):
+    """One pool of connections. Time limits of reads are the caller's; only connecting is limited here.
+
+    `socket_factory` sees every address before it is connected to. Redirects are never followed.
+    """
+
+    def __init__(self, *, max_connections: int = 1000, socket_factory: SocketFactory | None = None) -> None:
+        self._max_connections = max_connections
+        self._socket_factory = socket_factory
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send `request`; the response's stream gives the body as it comes. Raises httpx2's transport errors."""
+        try:
+            reply = await self._open_session().request(
+                request.method,
+                str(request.url),
+                headers=request.headers.multi_items(),
+                data=request.read() or None,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientConnectorError as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+        except aiohttp.ClientError as error:
+            raise httpx2.ReadError(str(error) or type(error).__name__, request=request) from error
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout("no connection in time", request=request) from error
+        # The body is decompressed here; left in place, the header would have it done twice.
+        headers = [(name, value) for name, value in reply.raw_headers if name.lower() != b"content-encoding"]
+        return httpx2.Response(reply.status, headers=headers, stream=_Body(reply, request), request=request)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        # Made at the first request: aiohttp binds a session to the running loop.
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._max_connections,
+                keepalive_timeout=KEEPALIVE_SECONDS,
+                socket_factory=self._socket_factory,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=True,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=None),
+                trust_env=True,
+            )
+        return self._session
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of a reply: each piece is all that has arrived since the last one."""
+
+    def __init__(self, reply: aiohttp.ClientResponse, request: httpx2.Request) -> None:
+        self._reply = reply
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._reply.content.iter_any():
+                yield piece
+        except aiohttp.ClientError as error:
+            raise httpx2.ReadError(str(error) or type(error).__name__, request=self._request) from error
+
+    async def aclose(self) -> None:
+        # Closing an unread reply drops the connection, which is what stops the model; a read one returns to the pool.
+        self._reply.close()
