@@ -1,0 +1,151 @@
+"""Records in SQL, SQLite or PostgreSQL by the engine's URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, tuple_, union_all
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.approval.adapters.rows import approval_of, approval_row, micros, rule_row
+from services.approval.adapters.sql_changes import READ_ONLY, record
+from services.approval.adapters.tables import allow_rules, approvals
+from services.approval.changes import settled
+from services.approval.domain import AllowRule, Approval, Change, State
+from services.approval.ports import Bell, Filter, Place
+
+Columns = approvals.c
+
+
+class SqlApprovals:
+    """`Approvals` over one engine; rings `bell` after each commit that changed something."""
+
+    def __init__(self, engine: AsyncEngine, bell: Bell) -> None:
+        self._engine = engine
+        self._reading = engine.execution_options(**READ_ONLY)
+        self._bell = bell
+
+    async def add(self, approval: Approval, changes: Sequence[Change]) -> bool:
+        dialect = postgresql_insert if self._engine.dialect.name == "postgresql" else sqlite_insert
+        statement = dialect(approvals).values(approval_row(approval)).on_conflict_do_nothing()
+        async with self._engine.begin() as connection:
+            if (await connection.execute(statement)).rowcount != 1:
+                return False
+            await record(connection, changes)
+        self._bell.ring()
+        return True
+
+    async def find(self, tenant: str | None, ids: Sequence[str]) -> list[Approval]:
+        query = select(approvals).where(Columns.approval_id.in_(ids))
+        if tenant is not None:
+            query = query.where(Columns.tenant == tenant)
+        async with self._reading.connect() as connection:
+            return [approval_of(row) for row in (await connection.execute(query)).mappings()]
+
+    async def replace(
+        self, before: Approval, after: Approval, changes: Sequence[Change], rule: AllowRule | None = None
+    ) -> bool:
+        # The one conditional UPDATE that decides every race: only the first finds the version that it read.
+        statement = (
+            approvals.update()
+            .where(
+                Columns.approval_id == before.approval_id,
+                Columns.tenant == before.tenant,
+                Columns.state == State.PENDING,
+                Columns.version == before.version,
+            )
+            .values(approval_row(after))
+        )
+        async with self._engine.begin() as connection:
+            if (await connection.execute(statement)).rowcount != 1:
+                return False
+            if rule is not None:
+                await connection.execute(insert(allow_rules).values(rule_row(rule)))
+            await record(connection, changes)
+        self._bell.ring()
+        return True
+
+    async def expire(
+        self, now: datetime, limit: int, *, tenant: str | None = None, ids: Sequence[str] | None = None
+    ) -> list[Approval]:
+        due = _due(now, limit, tenant, ids)
+        async with self._reading.connect() as connection:
+            # Most sweeps find nothing; they must not take the write lock.
+            if (await connection.execute(due.limit(1))).first() is None:
+                return []
+        async with self._engine.begin() as connection:
+            keys = [tuple(row) for row in await connection.execute(due.with_for_update(skip_locked=True))]
+            statement = (
+                approvals.update()
+                .where(tuple_(Columns.approval_id, Columns.tenant).in_(keys), Columns.state == State.PENDING)
+                .values(state=State.EXPIRED, decided_at=Columns.deadline, version=Columns.version + 1)
+                .returning(*Columns)
+            )
+            expired = [approval_of(row) for row in (await connection.execute(statement)).mappings()]
+            await record(connection, [settled(approval) for approval in expired])
+        self._bell.ring()
+        return expired
+
+    async def page(self, wanted: Filter, after: Place | None, limit: int) -> list[Approval]:
+        """Read one index range for each audience and state, each at most `limit` long, and merge them.
+
+        One condition `state IN (…) AND (mine OR my group's)` would make the database sort or scan all that match.
+        """
+        arms = [_arm(condition, after, limit) for condition in _ranges(wanted)]
+        merged = union_all(*(select(arm.subquery()) for arm in arms)).subquery()
+        query = (
+            select(merged).distinct().order_by(merged.c.requested_at.desc(), merged.c.approval_id.desc()).limit(limit)
+        )
+        async with self._reading.connect() as connection:
+            return [approval_of(row) for row in (await connection.execute(query)).mappings()]
+
+    async def count_pending(self) -> int:
+        query = select(func.count()).select_from(approvals).where(Columns.state == State.PENDING)
+        async with self._reading.connect() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
+
+def _due(now: datetime, limit: int, tenant: str | None, ids: Sequence[str] | None) -> Select[tuple[str, str]]:
+    query = select(Columns.approval_id, Columns.tenant).where(
+        Columns.state == State.PENDING, Columns.deadline <= micros(now)
+    )
+    if tenant is not None:
+        query = query.where(Columns.tenant == tenant)
+    if ids is not None:
+        query = query.where(Columns.approval_id.in_(ids))
+    return query.order_by(Columns.deadline).limit(limit)
+
+
+def _ranges(wanted: Filter) -> Iterator[ColumnElement[bool]]:
+    audience = wanted.audience
+    whose: list[ColumnElement[bool]] = [Columns.tenant == audience.tenant]
+    if audience.user is not None:
+        whose = [
+            and_(Columns.tenant == audience.tenant, Columns.requested_by == audience.user),
+            *(
+                and_(Columns.tenant == audience.tenant, Columns.group_name == group, Columns.group_name != "")
+                for group in audience.groups
+            ),
+        ]
+    narrowed: list[ColumnElement[bool]] = []
+    if wanted.run_id:
+        narrowed.append(Columns.run_id == wanted.run_id)
+    if wanted.tool:
+        narrowed.append(Columns.tool == wanted.tool)
+    if wanted.kind is not None:
+        narrowed.append(Columns.kind == wanted.kind)
+    for people in whose:
+        for state in sorted(wanted.states or set(State)):
+            yield and_(people, Columns.state == state, *narrowed)
+
+
+def _arm(condition: ColumnElement[bool], after: Place | None, limit: int) -> Select[tuple[object, ...]]:
+    query = select(*Columns).where(condition)
+    if after is not None:
+        at = micros(after.at)
+        # The first condition bounds the index range; the second is exact among equal times.
+        query = query.where(Columns.requested_at <= at, or_(Columns.requested_at < at, Columns.approval_id < after.id))
+    return query.order_by(Columns.requested_at.desc(), Columns.approval_id.desc()).limit(limit)

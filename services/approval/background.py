@@ -1,0 +1,83 @@
+"""Work that goes on beside the calls: sweeping, following changes, the audit log, webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from services.approval.ports import Bell
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAY = 1.0
+
+Wait = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chore:
+    """A step that is done again and again, each time after `wait`."""
+
+    name: str
+    wait: Wait
+    step: Callable[[], Awaitable[object]]
+
+
+def on_bell(bell: Bell, poll: float) -> Wait:
+    """Wait for the bell, at most `poll` seconds."""
+    listener = bell.listen()
+    return lambda: listener.wait(poll)
+
+
+def every(seconds: float) -> Wait:
+    """Wait `seconds`."""
+    return lambda: asyncio.sleep(seconds)
+
+
+class Background:
+    """Runs chores until stopped. One that fails is logged and tried again: a database may be away for a while."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._chores = chores
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin every chore."""
+        self._task = asyncio.create_task(self._run(), name="approval background")
+
+    async def stop(self) -> None:
+        """End every chore where it waits or stands."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            # Ours, unless it is this caller that is being cancelled.
+            if not self._task.cancelled():
+                raise
+        finally:
+            self._task = None
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for chore in self._chores:
+                group.create_task(_repeat(chore), name=f"approval {chore.name}")
+
+
+async def _repeat(chore: Chore) -> None:
+    while True:
+        await chore.wait()
+        try:
+            await chore.step()
+        except Exception as error:
+            log.warning(
+                "background work '%s' failed; it is tried again: %s",
+                chore.name,
+                error,
+                extra={"event": "approval.background_failed", "chore": chore.name},
+                exc_info=error,
+            )
+            await asyncio.sleep(RETRY_DELAY)

@@ -1,0 +1,150 @@
+"""Puts the service together: the one place that knows every concrete class."""
+
+from __future__ import annotations
+
+import random
+
+import grpc
+from sqlalchemy.engine import make_url
+
+from proctor.approval.v1 import approval_service_pb2, approval_service_pb2_grpc
+from services.approval.adapters.http_webhook import HttpCourier
+from services.approval.adapters.notify_local import LocalBell
+from services.approval.adapters.notify_postgres import PostgresBell
+from services.approval.adapters.sql_audit import FOLLOWER as AUDIT_FOLLOWER
+from services.approval.adapters.sql_audit import SqlAuditLog
+from services.approval.adapters.sql_changes import SqlChangeLog
+from services.approval.adapters.sql_outbox import FOLLOWER as WEBHOOK_FOLLOWER
+from services.approval.adapters.sql_outbox import SqlOutbox
+from services.approval.adapters.sql_rules import SqlRules
+from services.approval.adapters.sql_store import SqlApprovals
+from services.approval.audit import Audit
+from services.approval.background import Background, Chore, every, on_bell
+from services.approval.decisions import Decisions
+from services.approval.feed import Feed, Watches
+from services.approval.gate import GateKeeper
+from services.approval.links import Links, LinkSigner
+from services.approval.records import Records
+from services.approval.requests import Requests
+from services.approval.rpc import ApprovalServicer, UseCases
+from services.approval.rules import AllowRules
+from services.approval.settings import Settings
+from services.approval.telemetry import MeasuredApprovals
+from services.approval.webhooks import Webhooks, WebhookTargets
+from services.chassis.database import database_url, migrate, open_engine
+from services.chassis.platform import Platform
+from services.chassis.serve import Service
+
+SERVICE_NAME = approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"].full_name
+MIGRATIONS = "services.approval:migrations"
+
+
+# How often changes that everybody has worked off are thrown away, and how often the pending ones are counted.
+PRUNE_INTERVAL = 600.0
+COUNT_INTERVAL = 15.0
+
+
+class Parts:
+    """The adapters and use cases of one service."""
+
+    def __init__(self, settings: Settings, platform: Platform) -> None:
+        url = database_url(settings.database_url, settings.data_dir, "approval")
+        clock, ids = platform.clock, platform.ids
+        self.settings = settings
+        self.clock = clock
+        self.engine = open_engine(url)
+        self.bell = _bell(url)
+        self.approvals = MeasuredApprovals(SqlApprovals(self.engine, self.bell), platform.telemetry)
+        followers = [AUDIT_FOLLOWER, *([WEBHOOK_FOLLOWER] if settings.webhook_urls else [])]
+        self.log = SqlChangeLog(self.engine, followers)
+        self.records = Records(self.approvals, clock)
+        self.rules = AllowRules(SqlRules(self.engine, self.bell), clock, ids)
+        self.decisions = Decisions(self.approvals, self.records, clock, ids)
+        self.feed = Feed(self.log, self.approvals, capacity=settings.watch_capacity)
+        self.audit = Audit(SqlAuditLog(self.engine))
+        self.signer = LinkSigner(settings.webhook_secret)
+        self.courier = HttpCourier(settings.webhook_timeout.total_seconds())
+        self.webhooks = Webhooks(
+            SqlOutbox(self.engine),
+            self.courier,
+            self.signer,
+            WebhookTargets(
+                urls=settings.webhook_urls,
+                secret=settings.webhook_secret,
+                link_base=settings.link_base,
+                attempts=settings.webhook_attempts,
+            ),
+            clock,
+            random.random,
+        )
+
+    def use_cases(self) -> UseCases:
+        """Return what the servicer calls."""
+        operator = self.settings.operator()
+        return UseCases(
+            requests=Requests(self.approvals, self.records, self.rules, operator, self.clock),
+            decisions=self.decisions,
+            records=self.records,
+            watches=Watches(self.feed, self.records, keep_alive=self.settings.keep_alive.total_seconds()),
+            rules=self.rules,
+            gate=GateKeeper(operator),
+            links=Links(self.signer, self.records, self.decisions),
+            audit=self.audit,
+        )
+
+    def chores(self) -> list[Chore]:
+        """Return the background work."""
+        poll = self.settings.poll_interval.total_seconds()
+        chores = [
+            Chore(name="sweep", wait=every(self.settings.sweep_interval.total_seconds()), step=self.records.sweep),
+            Chore(name="feed", wait=on_bell(self.bell, poll), step=self.feed.deliver),
+            Chore(name="audit", wait=on_bell(self.bell, poll), step=self.audit.append),
+            Chore(name="prune", wait=every(PRUNE_INTERVAL), step=self.prune),
+            Chore(name="count", wait=every(COUNT_INTERVAL), step=self.approvals.observe_pending),
+        ]
+        if self.settings.webhook_urls:
+            chores.append(Chore(name="outbox", wait=on_bell(self.bell, poll), step=self.webhooks.enqueue))
+            chores.append(Chore(name="courier", wait=on_bell(self.bell, poll), step=self.webhooks.send_due))
+        if isinstance(self.bell, PostgresBell):
+            chores.append(Chore(name="listen", wait=every(0), step=self.bell.run))
+        return chores
+
+    async def prune(self) -> int:
+        """Throw away old changes that everybody has worked off."""
+        return await self.log.prune(self.clock.now() - self.settings.change_retention)
+
+
+async def build(settings: Settings, platform: Platform) -> Service:
+    """Return the service over its own database; `start` migrates it and begins the background work."""
+    parts = Parts(settings, platform)
+    background = Background(parts.chores())
+    servicer = ApprovalServicer(parts.use_cases())
+
+    def register(server: grpc.aio.Server) -> None:
+        approval_service_pb2_grpc.add_ApprovalServiceServicer_to_server(servicer, server)
+
+    async def start() -> None:
+        await migrate(parts.engine, MIGRATIONS)
+        await parts.feed.open()
+        if settings.webhook_urls:
+            await parts.webhooks.open()
+        background.start()
+
+    async def drain() -> None:
+        parts.feed.close()
+
+    async def close() -> None:
+        await background.stop()
+        await parts.courier.close()
+        await parts.engine.dispose()
+
+    return Service(
+        name="approval", register=register, grpc_services=(SERVICE_NAME,), start=start, drain=drain, close=close
+    )
+
+
+def _bell(url: str) -> LocalBell | PostgresBell:
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        return LocalBell()
+    return PostgresBell(parsed.set(drivername="postgresql").render_as_string(hide_password=False))

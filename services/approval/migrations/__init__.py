@@ -1,0 +1,1 @@
+"""The schema of the approval service, version by version."""
