@@ -1,0 +1,52 @@
+"""The HTTP application: routers, failures, and what wraps every exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+from starlette.types import Scope
+
+from services.chassis.telemetry import Telemetry
+from services.gateway import docs, openai_errors, openapi, pages, problems
+from services.gateway.dependencies import Parts
+from services.gateway.middleware import BodyLimit, Envelope
+from services.gateway.problems import Problem
+from services.gateway.routes import agents, approvals, artifacts, chat, health, models, runs, sources
+from services.gateway.settings import Settings
+from services.gateway.tracing import Traced
+
+DESCRIPTION = "Agents that answer from your documents, cite what they read, and ask before they act."
+
+
+def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
+    """Return the application over the gateway's parts."""
+    app = FastAPI(title="Proctor", version=version, description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app.state.parts = parts
+    problems.install(app, _failure)
+    openapi.install(app)
+    for module in (runs, approvals, sources, artifacts, agents, models, chat, health, docs):
+        app.include_router(module.router)
+    app.include_router(pages.router())
+    app.add_middleware(BodyLimit, limit=body_limit(parts.settings))
+    app.add_middleware(Envelope, ids=parts.ids)
+    app.add_middleware(Traced, telemetry=telemetry)
+    return app
+
+
+def _failure(problem: Problem, request: Request) -> Response:
+    """Return the failure in the form that the path's clients read."""
+    if request.url.path.startswith(openai_errors.PATHS):
+        return openai_errors.respond(problem)
+    return problems.respond(problem, request)
+
+
+def body_limit(settings: Settings) -> Callable[[Scope], int]:
+    """Return the function that says how large the body of a request may be: uploads more than JSON."""
+
+    def limit(scope: Scope) -> int:
+        path: str = scope["path"]
+        is_upload = path == "/v1/attachments" or (path.startswith("/v1/sources/") and path.endswith("/documents"))
+        return settings.max_upload if is_upload else settings.max_body
+
+    return limit

@@ -1,0 +1,113 @@
+"""Who calls: an API key, a JWT, or nobody from this very machine."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from services.chassis.errors import PermissionDenied, Unauthenticated
+from services.chassis.identity import DEFAULT_TENANT, Principal
+
+IDENTITY_HEADER = "Proctor-Identity"
+LOCAL = "local-no-key"
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
+# A proxy on this machine makes the whole world look local; what it adds gives it away.
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """An authenticated caller. `lapsed` is set when its credential stops being valid while a stream is open."""
+
+    principal: Principal
+    # How it was known: local-no-key, key, jwt.
+    identity: str
+    lapsed: asyncio.Event = field(default_factory=asyncio.Event)
+    # Agent that a published key is bound to; empty is any.
+    agent: str = ""
+
+    @property
+    def bucket(self) -> str:
+        """What its requests are counted under."""
+        return self.principal.key_id or f"{self.principal.tenant}/{self.principal.user}"
+
+
+class CredentialVerifier(Protocol):
+    """Knows one kind of credential."""
+
+    def recognises(self, credential: str) -> bool:
+        """Whether the credential looks like this kind."""
+        ...
+
+    async def verify(self, credential: str) -> Caller:
+        """Return its caller, or raise Unauthenticated or KeyRevoked."""
+        ...
+
+
+class Authenticator:
+    """Turns a connection into a caller, or raises Unauthenticated with what to send."""
+
+    def __init__(
+        self, verifiers: Iterable[CredentialVerifier], *, local_without_key: bool, local_hosts: Iterable[str] = ()
+    ) -> None:
+        self._verifiers = tuple(verifiers)
+        self._local_without_key = local_without_key
+        self._local_hosts = _LOOPBACK_NAMES | frozenset(local_hosts)
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:
+        """Return the caller of `connection`."""
+        credential = _credential(connection)
+        if credential:
+            for verifier in self._verifiers:
+                if verifier.recognises(credential):
+                    return await verifier.verify(credential)
+            if not (self._local_without_key and self._is_local(connection)):
+                raise Unauthenticated("the credential is neither a key of this server nor a token it accepts")
+        # OpenAI clients always send some key; a local caller may send any word.
+        if self._local_without_key and self._is_local(connection):
+            return Caller(principal=LOCAL_PRINCIPAL, identity=LOCAL)
+        raise Unauthenticated("send 'Authorization: Bearer <key>'; make a key with 'proctor keys create'")
+
+    def _is_local(self, connection: HTTPConnection) -> bool:
+        """Whether this machine itself calls: no proxy speaks for another, and no foreign page drives a browser."""
+        if any(name in connection.headers for name in _PROXY_HEADERS):
+            return False
+        if not _is_loopback(connection.client.host if connection.client else ""):
+            return False
+        if _host_name(connection.headers.get("host", "")) not in self._local_hosts:
+            return False  # DNS rebinding: a foreign name that resolves to this machine
+        origin = connection.headers.get("origin")
+        if origin is not None and urlsplit(origin).hostname not in self._local_hosts:
+            raise PermissionDenied(
+                f"the page '{origin}' may not use this server without a key", metadata={"origin": origin}
+            )
+        return True
+
+
+LOCAL_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user="local", scopes=frozenset({"*"}))
+
+
+def _credential(connection: HTTPConnection) -> str:
+    scheme, _, value = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    return connection.headers.get("x-api-key", "").strip()
+
+
+def _is_loopback(host: str) -> bool:
+    if not host:  # a unix socket has no peer address; who may connect is decided by its file mode
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_name(host: str) -> str:
+    return urlsplit(f"//{host}").hostname or ""

@@ -1,0 +1,1 @@
+"""Request bodies of the HTTP API and how they become protobuf messages."""

@@ -1,0 +1,1 @@
+"""Schema of the gateway's database."""

@@ -1,0 +1,1 @@
+"""One module per wire: a pure fold `(state, event) -> (state, frames)` over the events of a run."""

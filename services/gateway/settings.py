@@ -1,0 +1,48 @@
+"""What can be set: PROCTOR_GATEWAY_<FIELD>."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of the gateway; every field has a default that suits one machine."""
+
+    # Where HTTP is served: "host:port", port 0 for any free one, or "unix:/path".
+    listen: str = "127.0.0.1:8080"
+    data_dir: Path = Path(".proctor")
+    # Database of the keys; empty is a SQLite file in data_dir.
+    database_url: str = ""
+    orchestrator_target: str = "127.0.0.1:9101"
+    retrieval_target: str = "127.0.0.1:9102"
+    sandbox_target: str = "127.0.0.1:9103"
+    approval_target: str = "127.0.0.1:9104"
+    # Callers from this machine need no key and are the user `local` of the tenant `local`.
+    local_without_key: bool = True
+    # Host names, besides loopback ones, under which a caller without a key may address this server.
+    local_hosts: tuple[str, ...] = ()
+    # Silence on a stream after which a comment keeps proxies from closing it.
+    keepalive: timedelta = timedelta(seconds=15)
+    # How often revoked and expired keys are looked for; open streams of such a key end within this time.
+    key_check: timedelta = timedelta(seconds=2)
+    # Largest JSON body and largest upload, in bytes.
+    max_body: int = 48 * 1024 * 1024
+    max_upload: int = 2 * 1024 * 1024 * 1024
+    # Requests a key (or, without one, an address) may make per minute; the burst is as large. 0 is no limit.
+    requests_per_minute: int = 1200
+    # What Chat Completions does when a person must decide: `tool_call` asks the caller, `wait` waits for the decision.
+    chat_approvals: str = "tool_call"
+    # JWT: accepted when an issuer is set. Keys come from the JWKS URL; the algorithm is fixed here, never by a token.
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwt_jwks_url: str = ""
+    jwt_algorithm: str = "RS256"
+    # Claims that carry tenant, scopes and groups.
+    jwt_tenant_claim: str = "tenant"
+    jwt_scopes_claim: str = "scope"
+    jwt_groups_claim: str = "groups"
+    # How long open responses may take to end when the gateway stops.
+    grace: timedelta = timedelta(seconds=5)
