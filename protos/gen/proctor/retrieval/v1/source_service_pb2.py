@@ -26,17 +26,23 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)proctor/retrieval/v1/source_service.proto\x12\x14proctor.retrieval.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcb\x01\n\x06Source\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\tdocuments\x18\x04 \x01(\x03\x12\x10\n\x08passages\x18\x05 \x01(\x03\x12\x17\n\x0fvectors_pending\x18\x06 \x01(\x03\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x08 \x01(\t\x12\x0e\n\x06shared\x18\t \x01(\x08\"x\n\x13\x43reateSourceRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x10\x01\x18\x80\x01\x32\x17^[\\pL\\pN][\\pL\\pN ._-]*$\x12\x1d\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80 \x12\x0f\n\x07private\x18\x03 \x01(\x08\"D\n\x14\x43reateSourceResponse\x12,\n\x06source\x18\x01 \x01(\x0b\x32\x1c.proctor.retrieval.v1.Source\"Q\n\x12ListSourcesRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"]\n\x13ListSourcesResponse\x12-\n\x07sources\x18\x01 \x03(\x0b\x32\x1c.proctor.retrieval.v1.Source\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"4\n\x13\x44\x65leteSourceRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\")\n\x14\x44\x65leteSourceResponse\x12\x11\n\tdocuments\x18\x01 \x01(\x03\"\x96\x02\n\x0e\x44ocumentHeader\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x18\n\x04path\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08\x12\x15\n\x04size\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\nmedia_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x15\n\x03url\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80@\x12N\n\x08metadata\x18\x06 \x03(\x0b\x32\x32.proctor.retrieval.v1.DocumentHeader.MetadataEntryB\x08\xbaH\x05\x9a\x01\x02\x10 \x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x16IngestDocumentsRequest\x12\x36\n\x06header\x18\x01 \x01(\x0b\x32$.proctor.retrieval.v1.DocumentHeaderH\x00\x12\x1a\n\x05\x63hunk\x18\x02 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@H\x00\x12\r\n\x03\x65nd\x18\x03 \x01(\x08H\x00\x42\x10\n\x07payload\x12\x05\xbaH\x02\x08\x01\"\xb6\x01\n\x17IngestDocumentsResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x32\n\x05state\x18\x02 \x01(\x0e\x32#.proctor.retrieval.v1.DocumentState\x12\x13\n\x0b\x64ocument_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x10\n\x08passages\x18\x06 \x01(\x03\x12\x11\n\tunchanged\x18\x07 \x01(\x08\"\x8c\x03\n\x08\x44ocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x32\n\x05state\x18\x07 \x01(\x0e\x32#.proctor.retrieval.v1.DocumentState\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08passages\x18\t \x01(\x03\x12/\n\x0bingested_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\t\x12\x0b\n\x03url\x18\x0c \x01(\t\x12>\n\x08metadata\x18\r \x03(\x0b\x32,.proctor.retrieval.v1.Document.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8f\x01\n\x14ListDocumentsRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\x12\x1b\n\tpath_glob\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08\"c\n\x15ListDocumentsResponse\x12\x31\n\tdocuments\x18\x01 \x03(\x0b\x32\x1e.proctor.retrieval.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x15\x44\x65leteDocumentRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1f\n\x0b\x64ocument_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\"\x18\n\x16\x44\x65leteDocumentResponse*\xd5\x01\n\rDocumentState\x12\x1e\n\x1a\x44OCUMENT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44OCUMENT_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x44OCUMENT_STATE_PARSING\x10\x02\x12\x1b\n\x17\x44OCUMENT_STATE_INDEXING\x10\x03\x12\x1c\n\x18\x44OCUMENT_STATE_EMBEDDING\x10\x04\x12\x17\n\x13\x44OCUMENT_STATE_DONE\x10\x05\x12\x19\n\x15\x44OCUMENT_STATE_FAILED\x10\x06\x32\x8c\x05\n\rSourceService\x12\x65\n\x0c\x43reateSource\x12).proctor.retrieval.v1.CreateSourceRequest\x1a*.proctor.retrieval.v1.CreateSourceResponse\x12\x62\n\x0bListSources\x12(.proctor.retrieval.v1.ListSourcesRequest\x1a).proctor.retrieval.v1.ListSourcesResponse\x12\x65\n\x0c\x44\x65leteSource\x12).proctor.retrieval.v1.DeleteSourceRequest\x1a*.proctor.retrieval.v1.DeleteSourceResponse\x12r\n\x0fIngestDocuments\x12,.proctor.retrieval.v1.IngestDocumentsRequest\x1a-.proctor.retrieval.v1.IngestDocumentsResponse(\x01\x30\x01\x12h\n\rListDocuments\x12*.proctor.retrieval.v1.ListDocumentsRequest\x1a+.proctor.retrieval.v1.ListDocumentsResponse\x12k\n\x0e\x44\x65leteDocument\x12+.proctor.retrieval.v1.DeleteDocumentRequest\x1a,.proctor.retrieval.v1.DeleteDocumentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)proctor/retrieval/v1/source_service.proto\x12\x14proctor.retrieval.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"F\n\x05Topic\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12#\n\x08synonyms\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07r\x05\x10\x01\x18\x80\x01\"\xf8\x01\n\x06Source\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\tdocuments\x18\x04 \x01(\x03\x12\x10\n\x08passages\x18\x05 \x01(\x03\x12\x17\n\x0fvectors_pending\x18\x06 \x01(\x03\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x08 \x01(\t\x12\x0e\n\x06shared\x18\t \x01(\x08\x12+\n\x06topics\x18\n \x03(\x0b\x32\x1b.proctor.retrieval.v1.Topic\"\xb0\x01\n\x13\x43reateSourceRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x10\x01\x18\x80\x01\x32\x17^[\\pL\\pN][\\pL\\pN ._-]*$\x12\x1d\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80 \x12\x0f\n\x07private\x18\x03 \x01(\x08\x12\x36\n\x06topics\x18\x04 \x03(\x0b\x32\x1b.proctor.retrieval.v1.TopicB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\"D\n\x14\x43reateSourceResponse\x12,\n\x06source\x18\x01 \x01(\x0b\x32\x1c.proctor.retrieval.v1.Source\"Q\n\x12ListSourcesRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"]\n\x13ListSourcesResponse\x12-\n\x07sources\x18\x01 \x03(\x0b\x32\x1c.proctor.retrieval.v1.Source\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"4\n\x13\x44\x65leteSourceRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\")\n\x14\x44\x65leteSourceResponse\x12\x11\n\tdocuments\x18\x01 \x01(\x03\"\x96\x02\n\x0e\x44ocumentHeader\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x18\n\x04path\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08\x12\x15\n\x04size\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1c\n\nmedia_type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01\x12\x15\n\x03url\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80@\x12N\n\x08metadata\x18\x06 \x03(\x0b\x32\x32.proctor.retrieval.v1.DocumentHeader.MetadataEntryB\x08\xbaH\x05\x9a\x01\x02\x10 \x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x01\n\x16IngestDocumentsRequest\x12\x36\n\x06header\x18\x01 \x01(\x0b\x32$.proctor.retrieval.v1.DocumentHeaderH\x00\x12\x1a\n\x05\x63hunk\x18\x02 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@H\x00\x12\r\n\x03\x65nd\x18\x03 \x01(\x08H\x00\x42\x10\n\x07payload\x12\x05\xbaH\x02\x08\x01\"\xb6\x01\n\x17IngestDocumentsResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x32\n\x05state\x18\x02 \x01(\x0e\x32#.proctor.retrieval.v1.DocumentState\x12\x13\n\x0b\x64ocument_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x10\n\x08passages\x18\x06 \x01(\x03\x12\x11\n\tunchanged\x18\x07 \x01(\x08\"\x8c\x03\n\x08\x44ocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x11\n\tsource_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05title\x18\x04 \x01(\t\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x32\n\x05state\x18\x07 \x01(\x0e\x32#.proctor.retrieval.v1.DocumentState\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x10\n\x08passages\x18\t \x01(\x03\x12/\n\x0bingested_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\t\x12\x0b\n\x03url\x18\x0c \x01(\t\x12>\n\x08metadata\x18\r \x03(\x0b\x32,.proctor.retrieval.v1.Document.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8f\x01\n\x14ListDocumentsRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1d\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\x12\x1b\n\tpath_glob\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08\"c\n\x15ListDocumentsResponse\x12\x31\n\tdocuments\x18\x01 \x03(\x0b\x32\x1e.proctor.retrieval.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x15\x44\x65leteDocumentRequest\x12\x1d\n\tsource_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1f\n\x0b\x64ocument_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\"\x18\n\x16\x44\x65leteDocumentResponse*\xd5\x01\n\rDocumentState\x12\x1e\n\x1a\x44OCUMENT_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44OCUMENT_STATE_QUEUED\x10\x01\x12\x1a\n\x16\x44OCUMENT_STATE_PARSING\x10\x02\x12\x1b\n\x17\x44OCUMENT_STATE_INDEXING\x10\x03\x12\x1c\n\x18\x44OCUMENT_STATE_EMBEDDING\x10\x04\x12\x17\n\x13\x44OCUMENT_STATE_DONE\x10\x05\x12\x19\n\x15\x44OCUMENT_STATE_FAILED\x10\x06\x32\x8c\x05\n\rSourceService\x12\x65\n\x0c\x43reateSource\x12).proctor.retrieval.v1.CreateSourceRequest\x1a*.proctor.retrieval.v1.CreateSourceResponse\x12\x62\n\x0bListSources\x12(.proctor.retrieval.v1.ListSourcesRequest\x1a).proctor.retrieval.v1.ListSourcesResponse\x12\x65\n\x0c\x44\x65leteSource\x12).proctor.retrieval.v1.DeleteSourceRequest\x1a*.proctor.retrieval.v1.DeleteSourceResponse\x12r\n\x0fIngestDocuments\x12,.proctor.retrieval.v1.IngestDocumentsRequest\x1a-.proctor.retrieval.v1.IngestDocumentsResponse(\x01\x30\x01\x12h\n\rListDocuments\x12*.proctor.retrieval.v1.ListDocumentsRequest\x1a+.proctor.retrieval.v1.ListDocumentsResponse\x12k\n\x0e\x44\x65leteDocument\x12+.proctor.retrieval.v1.DeleteDocumentRequest\x1a,.proctor.retrieval.v1.DeleteDocumentResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proctor.retrieval.v1.source_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TOPIC'].fields_by_name['name']._loaded_options = None
+  _globals['_TOPIC'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\200\001'
+  _globals['_TOPIC'].fields_by_name['synonyms']._loaded_options = None
+  _globals['_TOPIC'].fields_by_name['synonyms']._serialized_options = b'\272H\016\222\001\013\020\020\"\007r\005\020\001\030\200\001'
   _globals['_CREATESOURCEREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_CREATESOURCEREQUEST'].fields_by_name['name']._serialized_options = b'\272H r\036\020\001\030\200\0012\027^[\\pL\\pN][\\pL\\pN ._-]*$'
   _globals['_CREATESOURCEREQUEST'].fields_by_name['description']._loaded_options = None
   _globals['_CREATESOURCEREQUEST'].fields_by_name['description']._serialized_options = b'\272H\005r\003\030\200 '
+  _globals['_CREATESOURCEREQUEST'].fields_by_name['topics']._loaded_options = None
+  _globals['_CREATESOURCEREQUEST'].fields_by_name['topics']._serialized_options = b'\272H\006\222\001\003\020\200\002'
   _globals['_LISTSOURCESREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTSOURCESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\364\003(\000'
   _globals['_LISTSOURCESREQUEST'].fields_by_name['page_token']._loaded_options = None
@@ -75,42 +81,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEDOCUMENTREQUEST'].fields_by_name['source_id']._serialized_options = b'\272H\007r\005\020\001\030\200\001'
   _globals['_DELETEDOCUMENTREQUEST'].fields_by_name['document_id']._loaded_options = None
   _globals['_DELETEDOCUMENTREQUEST'].fields_by_name['document_id']._serialized_options = b'\272H\007r\005\020\001\030\200\001'
-  _globals['_DOCUMENTSTATE']._serialized_start=2174
-  _globals['_DOCUMENTSTATE']._serialized_end=2387
-  _globals['_SOURCE']._serialized_start=130
-  _globals['_SOURCE']._serialized_end=333
-  _globals['_CREATESOURCEREQUEST']._serialized_start=335
-  _globals['_CREATESOURCEREQUEST']._serialized_end=455
-  _globals['_CREATESOURCERESPONSE']._serialized_start=457
-  _globals['_CREATESOURCERESPONSE']._serialized_end=525
-  _globals['_LISTSOURCESREQUEST']._serialized_start=527
-  _globals['_LISTSOURCESREQUEST']._serialized_end=608
-  _globals['_LISTSOURCESRESPONSE']._serialized_start=610
-  _globals['_LISTSOURCESRESPONSE']._serialized_end=703
-  _globals['_DELETESOURCEREQUEST']._serialized_start=705
-  _globals['_DELETESOURCEREQUEST']._serialized_end=757
-  _globals['_DELETESOURCERESPONSE']._serialized_start=759
-  _globals['_DELETESOURCERESPONSE']._serialized_end=800
-  _globals['_DOCUMENTHEADER']._serialized_start=803
-  _globals['_DOCUMENTHEADER']._serialized_end=1081
-  _globals['_DOCUMENTHEADER_METADATAENTRY']._serialized_start=1034
-  _globals['_DOCUMENTHEADER_METADATAENTRY']._serialized_end=1081
-  _globals['_INGESTDOCUMENTSREQUEST']._serialized_start=1084
-  _globals['_INGESTDOCUMENTSREQUEST']._serialized_end=1225
-  _globals['_INGESTDOCUMENTSRESPONSE']._serialized_start=1228
-  _globals['_INGESTDOCUMENTSRESPONSE']._serialized_end=1410
-  _globals['_DOCUMENT']._serialized_start=1413
-  _globals['_DOCUMENT']._serialized_end=1809
-  _globals['_DOCUMENT_METADATAENTRY']._serialized_start=1034
-  _globals['_DOCUMENT_METADATAENTRY']._serialized_end=1081
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1812
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1955
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1957
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=2056
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=2058
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=2145
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=2147
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=2171
-  _globals['_SOURCESERVICE']._serialized_start=2390
-  _globals['_SOURCESERVICE']._serialized_end=3042
+  _globals['_DOCUMENTSTATE']._serialized_start=2348
+  _globals['_DOCUMENTSTATE']._serialized_end=2561
+  _globals['_TOPIC']._serialized_start=129
+  _globals['_TOPIC']._serialized_end=199
+  _globals['_SOURCE']._serialized_start=202
+  _globals['_SOURCE']._serialized_end=450
+  _globals['_CREATESOURCEREQUEST']._serialized_start=453
+  _globals['_CREATESOURCEREQUEST']._serialized_end=629
+  _globals['_CREATESOURCERESPONSE']._serialized_start=631
+  _globals['_CREATESOURCERESPONSE']._serialized_end=699
+  _globals['_LISTSOURCESREQUEST']._serialized_start=701
+  _globals['_LISTSOURCESREQUEST']._serialized_end=782
+  _globals['_LISTSOURCESRESPONSE']._serialized_start=784
+  _globals['_LISTSOURCESRESPONSE']._serialized_end=877
+  _globals['_DELETESOURCEREQUEST']._serialized_start=879
+  _globals['_DELETESOURCEREQUEST']._serialized_end=931
+  _globals['_DELETESOURCERESPONSE']._serialized_start=933
+  _globals['_DELETESOURCERESPONSE']._serialized_end=974
+  _globals['_DOCUMENTHEADER']._serialized_start=977
+  _globals['_DOCUMENTHEADER']._serialized_end=1255
+  _globals['_DOCUMENTHEADER_METADATAENTRY']._serialized_start=1208
+  _globals['_DOCUMENTHEADER_METADATAENTRY']._serialized_end=1255
+  _globals['_INGESTDOCUMENTSREQUEST']._serialized_start=1258
+  _globals['_INGESTDOCUMENTSREQUEST']._serialized_end=1399
+  _globals['_INGESTDOCUMENTSRESPONSE']._serialized_start=1402
+  _globals['_INGESTDOCUMENTSRESPONSE']._serialized_end=1584
+  _globals['_DOCUMENT']._serialized_start=1587
+  _globals['_DOCUMENT']._serialized_end=1983
+  _globals['_DOCUMENT_METADATAENTRY']._serialized_start=1208
+  _globals['_DOCUMENT_METADATAENTRY']._serialized_end=1255
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1986
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=2129
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=2131
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=2230
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=2232
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=2319
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=2321
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=2345
+  _globals['_SOURCESERVICE']._serialized_start=2564
+  _globals['_SOURCESERVICE']._serialized_end=3216
 # @@protoc_insertion_point(module_scope)

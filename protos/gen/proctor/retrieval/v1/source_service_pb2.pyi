@@ -61,6 +61,34 @@ DOCUMENT_STATE_FAILED: DocumentState.ValueType  # 6
 Global___DocumentState: _TypeAlias = DocumentState  # noqa: Y015
 
 @_typing.final
+class Topic(_message.Message):
+    """One subject of a source. When a question names several topics and what was found leaves one out, it is searched for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SYNONYMS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name. Required."""
+    @_builtins.property
+    def synonyms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other words for it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        synonyms: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "synonyms", b"synonyms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Topic: _TypeAlias = Topic  # noqa: Y015
+
+@_typing.final
 class Source(_message.Message):
     """One source."""
 
@@ -75,6 +103,7 @@ class Source(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
     source_id: _builtins.str
     """Id, given by the service."""
     name: _builtins.str
@@ -95,6 +124,10 @@ class Source(_message.Message):
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]:
+        """Its vocabulary."""
+
     def __init__(
         self,
         *,
@@ -107,10 +140,11 @@ class Source(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         owner: _builtins.str = ...,
         shared: _builtins.bool = ...,
+        topics: _abc.Iterable[Global___Topic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "description", b"description", "documents", b"documents", "name", b"name", "owner", b"owner", "passages", b"passages", "shared", b"shared", "source_id", b"source_id", "vectors_pending", b"vectors_pending"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "description", b"description", "documents", b"documents", "name", b"name", "owner", b"owner", "passages", b"passages", "shared", b"shared", "source_id", b"source_id", "topics", b"topics", "vectors_pending", b"vectors_pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,22 +159,28 @@ class CreateSourceRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name. Required: letters, digits, space, dot, dash, underscore."""
     description: _builtins.str
     """One or two sentences, told to the model."""
     private: _builtins.bool
     """Keep it to the caller alone; default is everyone of the tenant."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic]:
+        """Its vocabulary, for questions that name several subjects; empty is none."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         private: _builtins.bool = ...,
+        topics: _abc.Iterable[Global___Topic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "private", b"private"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "private", b"private", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

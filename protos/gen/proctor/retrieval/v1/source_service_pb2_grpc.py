@@ -93,7 +93,8 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def IngestDocuments(self, request_iterator, context):
-        """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive.
+        """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive. The stream
+        ends when every file is searchable (EMBEDDING or DONE) or FAILED; a failed file does not end it.
         Idempotent by path and content hash, so a retry of the whole stream is safe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -40,7 +40,8 @@ class SourceServiceStub:
     DeleteSource: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.DeleteSourceRequest, _source_service_pb2.DeleteSourceResponse]
     """Deletes a source with every document, chunk and vector. Safe to retry."""
     IngestDocuments: _grpc.StreamStreamMultiCallable[_source_service_pb2.IngestDocumentsRequest, _source_service_pb2.IngestDocumentsResponse]
-    """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive.
+    """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive. The stream
+    ends when every file is searchable (EMBEDDING or DONE) or FAILED; a failed file does not end it.
     Idempotent by path and content hash, so a retry of the whole stream is safe.
     """
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.ListDocumentsRequest, _source_service_pb2.ListDocumentsResponse]
@@ -60,7 +61,8 @@ class SourceServiceAsyncStub(SourceServiceStub):
     DeleteSource: _aio.UnaryUnaryMultiCallable[_source_service_pb2.DeleteSourceRequest, _source_service_pb2.DeleteSourceResponse]  # type: ignore[assignment]
     """Deletes a source with every document, chunk and vector. Safe to retry."""
     IngestDocuments: _aio.StreamStreamMultiCallable[_source_service_pb2.IngestDocumentsRequest, _source_service_pb2.IngestDocumentsResponse]  # type: ignore[assignment]
-    """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive.
+    """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive. The stream
+    ends when every file is searchable (EMBEDDING or DONE) or FAILED; a failed file does not end it.
     Idempotent by path and content hash, so a retry of the whole stream is safe.
     """
     ListDocuments: _aio.UnaryUnaryMultiCallable[_source_service_pb2.ListDocumentsRequest, _source_service_pb2.ListDocumentsResponse]  # type: ignore[assignment]
@@ -101,7 +103,8 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_source_service_pb2.IngestDocumentsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_source_service_pb2.IngestDocumentsResponse], _abc.AsyncIterator[_source_service_pb2.IngestDocumentsResponse]]:
-        """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive.
+        """Ingests files: each is a header and then bytes; progress comes back per file while others still arrive. The stream
+        ends when every file is searchable (EMBEDDING or DONE) or FAILED; a failed file does not end it.
         Idempotent by path and content hash, so a retry of the whole stream is safe.
         """
 

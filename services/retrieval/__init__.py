@@ -1,0 +1,1 @@
+"""Retrieval: keeps sources and documents, finds passages, searches the web safely."""

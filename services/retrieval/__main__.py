@@ -1,0 +1,8 @@
+"""`python -m services.retrieval`."""
+
+from __future__ import annotations
+
+from services.chassis.serve import main
+
+if __name__ == "__main__":
+    main("retrieval")

@@ -1,0 +1,1 @@
+"""One module per technology; adapters translate and call, policy lives inside."""

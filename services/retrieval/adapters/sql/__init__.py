@@ -1,0 +1,1 @@
+"""The catalogue in SQL: sources, documents, passages, vocabulary, the vector queue."""

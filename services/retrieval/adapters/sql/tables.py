@@ -1,0 +1,102 @@
+"""Tables of the catalogue. Times are microseconds since 1970, UTC. Every row has its tenant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+sources = sa.Table(
+    "sources",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(255), nullable=False),
+    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("owner", sa.String(255), nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("shared", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("topics", sa.Text, nullable=False),
+    sa.Column("retriever", sa.String(64), nullable=False),
+    sa.UniqueConstraint("tenant", "name", name="uq_sources_tenant_name"),
+)
+
+documents = sa.Table(
+    "documents",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(255), nullable=False),
+    sa.Column("source_id", sa.String(32), sa.ForeignKey("sources.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("path", sa.String(1024), nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("media_type", sa.String(255), nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("reason", sa.String(64), nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("passages", sa.BigInteger, nullable=False),
+    sa.Column("ingested_at", sa.BigInteger, nullable=False),
+    sa.Column("content_hash", sa.String(64), nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("metadata", sa.Text, nullable=False),
+    # The revision that is searched, empty before the first; the upload that is under way, empty when none is.
+    sa.Column("revision", sa.String(32), nullable=False),
+    sa.Column("staged", sa.String(128), nullable=False),
+    # Progress of the vectors: passages done of `passages`, in which space, and who may take the job when.
+    sa.Column("space", sa.String(128), nullable=False),
+    sa.Column("embedded", sa.BigInteger, nullable=False),
+    sa.Column("embed_attempts", sa.Integer, nullable=False),
+    sa.Column("embed_after", sa.BigInteger, nullable=True),
+    sa.UniqueConstraint("source_id", "path", name="uq_documents_source_path"),
+    sa.Index("ix_documents_staged", "staged"),
+    sa.Index("ix_documents_embed_after", "embed_after"),
+)
+
+passages = sa.Table(
+    "passages",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(255), nullable=False),
+    sa.Column("source_id", sa.String(32), nullable=False),
+    sa.Column("document_id", sa.String(32), sa.ForeignKey("documents.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("revision", sa.String(32), nullable=False),
+    sa.Column("ordinal", sa.Integer, nullable=False),
+    sa.Column("start", sa.BigInteger, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    # JSON array of [start, end, heading, page].
+    sa.Column("spans", sa.Text, nullable=False),
+    sa.Index("ix_passages_document", "document_id", "revision", "ordinal"),
+)
+
+# How many searched passages of a source hold a term: kept in step by the transactions that publish and remove.
+vocabulary = sa.Table(
+    "vocabulary",
+    metadata,
+    sa.Column("source_id", sa.String(32), sa.ForeignKey("sources.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("term", sa.String(64), primary_key=True),
+    sa.Column("passages", sa.BigInteger, nullable=False),
+)
+
+purges = sa.Table(
+    "purges",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(255), nullable=False),
+    sa.Column("source_id", sa.String(32), nullable=False),
+    sa.Column("document_id", sa.String(32), nullable=False),
+    sa.Column("revision", sa.String(32), nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+
+
+def micros(at: datetime) -> int:
+    """Return a time as the tables hold it."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment(at: int) -> datetime:
+    """Return the time that the tables hold as `at`."""
+    return _EPOCH + timedelta(microseconds=at)

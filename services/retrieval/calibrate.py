@@ -1,0 +1,104 @@
+"""Calibrated scores: one meaning of 0.30 (worth showing) and 0.50 (good enough) for every embedder, or none.
+
+A cosine cannot tell "not in the corpus": the best hit of multilingual-e5-small scores 0.89 with the answer present and
+0.88 with it removed. So the score also asks how much of what the question names stands in the chunk, each term weighed
+by how rare it is in the sources searched; a term that stands nowhere weighs most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.retrieval.domain.search import TermCounts
+from services.retrieval.tokens import is_cjk, terms, units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Mean cosines of pairs that are known to be unrelated, and of pairs known to be related."""
+
+    unrelated: float
+    related: float
+
+    def closeness(self, cosine: float) -> float:
+        """Return the cosine on the scale where unrelated text is 0 and related text 1, no further than twice that."""
+        where = (cosine - self.unrelated) / max(self.related - self.unrelated, 1e-6)
+        return min(max(where, -1.0), 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchors:
+    """What an embedding space's cosines mean within English (and its like), within Chinese, and across."""
+
+    english: Scale
+    chinese: Scale
+    across: Scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The logistic model. Fitted by benchmarks/retrieval/fit.py."""
+
+    bias: float
+    coverage: float
+    closeness: float
+
+
+# With vectors; by words alone; and across languages, where words cannot meet and closeness decides alone.
+HYBRID = Weights(bias=-4.0, coverage=4.5, closeness=2.5)
+LEXICAL = Weights(bias=-3.0, coverage=6.0, closeness=0.0)
+ACROSS = Weights(bias=-4.0, coverage=0.0, closeness=5.0)
+
+
+class Calibration:
+    """Scores the chunks of one question."""
+
+    def __init__(self, question: str, counts: TermCounts, anchors: Anchors | None) -> None:
+        self._units = units(question)
+        self._cjk = is_cjk(question)
+        self._anchors = anchors
+        self._weights = [min(rarity(term, counts) for term in unit) for unit in self._units]
+        self._total = sum(self._weights)
+
+    def score(self, text: str, cosine: float | None) -> float:
+        """Return the score of a chunk given with its place (title, headings)."""
+        if cosine is None or self._anchors is None:
+            return _logistic(LEXICAL.bias + LEXICAL.coverage * self.coverage(text))
+        covered = self.coverage(text)
+        if self._cjk != is_cjk(text):
+            closeness = self._anchors.across.closeness(cosine)
+            across = _logistic(ACROSS.bias + ACROSS.closeness * closeness)
+            return max(across, _hybrid(covered, closeness))
+        scale = self._anchors.chinese if self._cjk else self._anchors.english
+        return _hybrid(covered, scale.closeness(cosine))
+
+    def coverage(self, text: str) -> float:
+        """Return the share, weighed by rarity, of what the question names that the text holds."""
+        if not self._total:
+            return 0.0
+        held = set(terms(text))
+        covered = sum(
+            weight for unit, weight in zip(self._units, self._weights, strict=True) if not held.isdisjoint(unit)
+        )
+        return covered / self._total
+
+
+def _hybrid(covered: float, closeness: float) -> float:
+    return _logistic(HYBRID.bias + HYBRID.coverage * covered + HYBRID.closeness * closeness)
+
+
+def question_terms(question: str) -> Sequence[str]:
+    """Return the terms whose counts a Calibration needs."""
+    return list(dict.fromkeys(term for unit in units(question) for term in unit))
+
+
+def rarity(term: str, counts: TermCounts) -> float:
+    """Return the inverse document frequency of BM25 (Robertson and Zaragoza, 2009), never negative."""
+    holding = counts.holding.get(term, 0)
+    return math.log(1 + (max(counts.passages, holding) - holding + 0.5) / (holding + 0.5))
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))

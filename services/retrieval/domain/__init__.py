@@ -1,0 +1,1 @@
+"""What retrieval speaks of: sources, documents, passages, questions, hits. Pure."""
