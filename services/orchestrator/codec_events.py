@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -25,7 +25,7 @@ _ARMS: dict[str, Any] = {field.message_type.name: field for field in _RUN_EVENT.
 _CLASSES: dict[str, type[Event]] = {
     field.name: getattr(events, name) for name, field in _ARMS.items() if hasattr(events, name)
 }
-_MESSAGES = {name: cast(type[ProtoMessage], field.message_type._concrete_class) for name, field in _ARMS.items()}
+_MESSAGES: dict[str, type[ProtoMessage]] = {name: getattr(events_pb2, name) for name in _ARMS}
 
 # Field numbers of RunEvent's oneof, stored beside each payload so that readers need not decode it.
 THINKING_DELTA, ANSWER_DELTA, TOOL_CALL_DELTA, TOOL_CALL_PROGRESS = 13, 14, 16, 19
@@ -48,7 +48,8 @@ class Recorded:
 
 def kind_of(event: Event) -> int:
     """Return the field number of the event's arm in RunEvent."""
-    return cast(int, _ARMS[type(event).__name__].number)
+    number: int = _ARMS[type(event).__name__].number
+    return number
 
 
 class EventEncoder:
@@ -131,7 +132,7 @@ def stamped(sequence: int, kind: int, payload: bytes) -> StampedEvent:
 
 
 def frame(batch: Iterable[StampedEvent]) -> bytes:
-    """Return the payloads as one StartRunResponse (WatchRunResponse, ResumeRunResponse): `repeated RunEvent events = 1`."""
+    """Return the payloads as one serialized StartRunResponse, or WatchRunResponse, or ResumeRunResponse."""
     return b"".join(part for event in batch for part in (b"\x0a", _varint(len(event.payload)), event.payload))
 
 

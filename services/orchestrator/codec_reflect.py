@@ -34,7 +34,7 @@ Convert = Callable[[Any], Any]
 def to_pb(value: Any, message: type[P]) -> P:
     """Return `value`, a domain dataclass, as a message of type `message`."""
     if special := _SPECIAL.get(type(value)):
-        return typing.cast(P, special.write(value))
+        return typing.cast("P", special.write(value))
     fields: dict[str, Any] = {}
     for name, convert in _writers(type(value), message):
         field = getattr(value, name)
@@ -46,7 +46,7 @@ def to_pb(value: Any, message: type[P]) -> P:
 def from_pb(message: ProtoMessage, cls: type[D]) -> D:
     """Return `message` as a `cls`. A missing enum takes the field's default; raise ValueError where it has none."""
     if special := _SPECIAL.get(cls):
-        return typing.cast(D, special.read(message))
+        return typing.cast("D", special.read(message))
     fields: dict[str, Any] = {}
     for field in _readers(cls, type(message)):
         if field.has_presence and not message.HasField(field.name):
@@ -195,7 +195,9 @@ def _field_class(message: Any, name: str) -> type[ProtoMessage] | None:
         raise TypeError(f"{message.DESCRIPTOR.full_name} has no field '{name}'")
     if field.message_type is None:
         return None
-    return typing.cast(type[ProtoMessage], field.message_type._concrete_class)
+    # The class behind a descriptor has no other name.
+    nested: type[ProtoMessage] = field.message_type._concrete_class  # noqa: SLF001
+    return nested
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

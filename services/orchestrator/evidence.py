@@ -41,7 +41,7 @@ class Finding:
             return f"passage:{self.passage_id}"
         if self.url:
             return f"url:{self.url}"
-        material = "\x00".join((self.source_id, self.title, self.text))
+        material = f"{self.source_id}\x00{self.title}\x00{self.text}"
         return f"text:{hashlib.sha256(material.encode()).hexdigest()}"
 
 

@@ -1,12 +1,12 @@
 """Every event of a run. Each class mirrors the message of the same name in `proctor.orchestrator.v1`, field by field.
 
-Deltas (ThinkingDelta, AnswerDelta, ToolCallDelta, ToolCallProgress) may be merged and may trail by one flush; all others
-are facts and are committed before anyone sees them.
+Deltas (ThinkingDelta, AnswerDelta, ToolCallDelta, ToolCallProgress) may be merged and may trail by one flush; all
+others are facts and are committed before anyone sees them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 
@@ -69,6 +69,8 @@ class PauseKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
+    """The run was admitted."""
+
     conversation_id: str
     agent_id: str
     agent_name: str
@@ -81,18 +83,24 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageChanged:
+    """A new stage began."""
+
     stage: Stage
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelScore:
+    """One label's score."""
+
     label: str
     score: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDecided:
+    """The router decided."""
+
     scores: tuple[LabelScore, ...]
     choice: str
     explanation: str
@@ -101,24 +109,32 @@ class RouteDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
+    """Reasoning text, to be appended."""
+
     text: str
     model_call_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDelta:
+    """Answer text, to be appended."""
+
     text: str
     model_call_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRetracted:
+    """Everything shown of this model call is withdrawn."""
+
     model_call_id: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDelta:
+    """A fragment of a call's arguments, to be appended."""
+
     call_id: str
     name: str
     arguments_fragment: str
@@ -127,6 +143,8 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallProposed:
+    """The model asks for a call."""
+
     call: ToolCall
     round: int
     title: str = ""
@@ -134,6 +152,8 @@ class ToolCallProposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStarted:
+    """A call is about to run; committed before anything runs."""
+
     call_id: str
     name: str
     arguments_json: bytes
@@ -141,6 +161,8 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallProgress:
+    """Output of a running call."""
+
     call_id: str
     stream: ProgressStream
     text: str
@@ -149,6 +171,8 @@ class ToolCallProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallFinished:
+    """A call has a result."""
+
     call_id: str
     name: str
     status: ToolStatus
@@ -161,6 +185,8 @@ class ToolCallFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested:
+    """A person is asked."""
+
     approval_id: str
     call_id: str
     tool: str
@@ -174,6 +200,8 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalResolved:
+    """A decision came."""
+
     approval_id: str
     call_id: str
     resolution: Resolution
@@ -185,6 +213,8 @@ class ApprovalResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionsAsked:
+    """The user is asked."""
+
     approval_id: str
     call_id: str
     questions_json: bytes
@@ -193,6 +223,8 @@ class QuestionsAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionsAnswered:
+    """The user answered."""
+
     approval_id: str
     call_id: str
     answers_json: bytes
@@ -201,6 +233,8 @@ class QuestionsAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientToolRequested:
+    """The caller must execute a call."""
+
     call: ToolCall
     approval_id: str = ""
     deadline: datetime | None = None
@@ -208,30 +242,40 @@ class ClientToolRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceAdded:
+    """A source got its number."""
+
     evidence: Evidence
     call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactCreated:
+    """A file was stored."""
+
     artifact: Artifact
     call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStep:
+    """One planned step."""
+
     step_id: str
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMade:
+    """A plan was made."""
+
     complexity: str
     steps: tuple[PlanStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
+    """A step or workflow node began."""
+
     step_id: str
     title: str
     kind: str
@@ -239,6 +283,8 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished:
+    """A step or workflow node ended."""
+
     step_id: str
     failed: bool
     summary: str
@@ -247,13 +293,15 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallFinished:
+    """A logical model call ended. Its numbers are the one measurement that span, metric and log carry too."""
+
     model_call_id: str
     purpose: str
     model: str
     total: timedelta
     started_at: datetime
     attempts: int = 1
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
     error: str = ""
     fallback_from: str = ""
@@ -264,6 +312,8 @@ class ModelCallFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCompacted:
+    """Older turns were replaced by a summary."""
+
     tokens_before: int
     tokens_after: int
     messages: int
@@ -271,12 +321,16 @@ class HistoryCompacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
+    """Something the user should know."""
+
     code: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
+    """One thing a paused run waits for."""
+
     call_id: str
     kind: PauseKind
     approval_id: str
@@ -285,46 +339,56 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPaused:
+    """The run waits."""
+
     pending: tuple[PendingCall, ...]
     deadline: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed:
+    """The run goes on."""
+
     paused: timedelta
     cause: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCompleted:
+    """The answer is complete."""
+
     message_id: str
     text: str
     value_json: bytes = b""
     citations: tuple[Citation, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
     unknown_citations: tuple[int, ...] = ()
-    spent: Spent = Spent()
+    spent: Spent = field(default_factory=Spent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailed:
+    """The run failed."""
+
     reason: str
     message: str
     retryable: bool
     message_id: str = ""
     partial_text: str = ""
     citations: tuple[Citation, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled:
+    """The run was stopped."""
+
     cancelled_by: str
     message_id: str = ""
     partial_text: str = ""
     citations: tuple[Citation, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 Delta = ThinkingDelta | AnswerDelta | ToolCallDelta | ToolCallProgress

@@ -77,13 +77,20 @@ class Run:
 class NewRun:
     """What admits a run: its row, the digest of its request, the first checkpoint, and the user's message to keep.
 
-    `request_digest` is SHA-256 over the request; the same request id with another digest is refused.
+    `request_digest` is SHA-256 over the request; the same request id with another digest is refused. The run belongs
+    to a conversation when `run.conversation_id` is set; `title` names one that does not exist yet, and the message
+    `supersede_message_id` and all after it are superseded by this run. `reserved_tokens` counts against the quotas
+    until the run ends.
     """
 
     run: Run
     request_digest: str
     checkpoint: Checkpoint
     user_message: Message | None
+    title: str = ""
+    supersede_message_id: str = ""
+    key_id: str = ""
+    reserved_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +155,15 @@ class Fenced(ServiceError):
 
     def __init__(self, run_id: str, epoch: int) -> None:
         super().__init__(f"run '{run_id}' is no longer owned with epoch {epoch}", metadata={"run_id": run_id})
+
+
+class RunCancelRequested(Exception):
+    """Someone asked the run to stop, so what was to be recorded (a tool's start) was not. A signal, not a failure."""
+
+    def __init__(self, run_id: str, by: str) -> None:
+        super().__init__(f"run '{run_id}' was asked to stop by '{by}'")
+        self.run_id = run_id
+        self.by = by
 
 
 class RunNotPaused(ServiceError):

@@ -191,6 +191,7 @@ class StartRunRequest(_message.Message):
     SUPERSEDE_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     CLIENT_TOOLS_END_RUN_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    STATELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Unique per tenant and principal; a retry with the same body joins the run. Empty: the service makes one."""
     conversation_id: _builtins.str
@@ -213,6 +214,8 @@ class StartRunRequest(_message.Message):
     """Whether the caller's tools end the run (finish_reason tool_calls) instead of pausing it; for stateless wires."""
     tool_choice: _builtins.str
     """How the model may use tools: empty or auto, none, required, or a tool's name."""
+    stateless: _builtins.bool
+    """Nothing is stored as a conversation. Implied by history."""
     @_builtins.property
     def input(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Part]:
         """The user's message. Required unless history ends with one or with tool results."""
@@ -282,10 +285,11 @@ class StartRunRequest(_message.Message):
         supersede_message_id: _builtins.str = ...,
         client_tools_end_run: _builtins.bool = ...,
         tool_choice: _builtins.str = ...,
+        stateless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "hold", b"hold", "inline_agent", b"inline_agent", "output", b"output", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attachments", b"attachments", "budget", b"budget", "client_tools", b"client_tools", "client_tools_end_run", b"client_tools_end_run", "conversation_id", b"conversation_id", "history", b"history", "hold", b"hold", "inline_agent", b"inline_agent", "input", b"input", "instructions", b"instructions", "labels", b"labels", "model", b"model", "on_disconnect", b"on_disconnect", "on_retraction", b"on_retraction", "output", b"output", "request_id", b"request_id", "sampling", b"sampling", "sources", b"sources", "supersede_message_id", b"supersede_message_id", "tool_choice", b"tool_choice", "unattended", b"unattended"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attachments", b"attachments", "budget", b"budget", "client_tools", b"client_tools", "client_tools_end_run", b"client_tools_end_run", "conversation_id", b"conversation_id", "history", b"history", "hold", b"hold", "inline_agent", b"inline_agent", "input", b"input", "instructions", b"instructions", "labels", b"labels", "model", b"model", "on_disconnect", b"on_disconnect", "on_retraction", b"on_retraction", "output", b"output", "request_id", b"request_id", "sampling", b"sampling", "sources", b"sources", "stateless", b"stateless", "supersede_message_id", b"supersede_message_id", "tool_choice", b"tool_choice", "unattended", b"unattended"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Technologies behind the ports: the other services over gRPC, databases, files."""

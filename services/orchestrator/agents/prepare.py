@@ -1,0 +1,93 @@
+"""Before the first round: documents are fetched where the agent wants that, and the prompt is put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from services.orchestrator.agents.exposure import expose
+from services.orchestrator.agents.prompt import PromptContext, Prompts
+from services.orchestrator.domain.events import EvidenceAdded, Fact, Notice, Stage, StageChanged
+from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
+from services.orchestrator.domain.state import Phase
+from services.orchestrator.evidence import render
+from services.orchestrator.history import fit_history
+from services.orchestrator.leg import Leg
+from services.orchestrator.models.ports import Catalogue
+from services.orchestrator.ports import Retrieval
+
+PREFETCH_HITS = 6
+
+
+class Preparer:
+    """Makes the prompt of classic and agentic agents."""
+
+    def __init__(self, retrieval: Retrieval, catalogue: Catalogue, prompts: Prompts) -> None:
+        self._retrieval = retrieval
+        self._catalogue = catalogue
+        self._prompts = prompts
+
+    async def prepare(self, leg: Leg) -> None:
+        """Fetch, build the prompt, and save it: afterwards the first round can begin."""
+        spec, progress = leg.spec, leg.progress
+        facts: list[Fact] = []
+        documents = await self._fetch(leg, facts)
+        in_system = bool(documents) and self._prompts.places_documents(spec.agent)
+        system = self._prompts.render(
+            spec.agent,
+            PromptContext(
+                today=leg.clock.now(),
+                tools=tuple(tool.name for tool in spec.tools),
+                user=spec.principal.user,
+                documents=documents if in_system else "",
+            ),
+        )
+        if spec.instructions:
+            system = f"{system}\n\n{spec.instructions}"
+        turn = progress.messages[progress.turn_start :]
+        if documents and not in_system:
+            turn = _with_documents(turn, documents)
+        window = self._catalogue.get(spec.model).window
+        history = fit_history(
+            system=text_message(Role.SYSTEM, system),
+            history=tuple(progress.messages[: progress.turn_start]),
+            turn=tuple(turn),
+            tools=spec.tools,
+            window=window,
+            output=spec.sampling.max_output_tokens,
+        )
+        progress.replace_messages(history.messages, history.turn_start)
+        progress.phase = Phase.ROUND_START
+        await leg.commit(*facts)
+
+    async def _fetch(self, leg: Leg, facts: list[Fact]) -> str:
+        """Return the documents that the agent prefetches, numbered and rendered; empty when it fetches none."""
+        spec = leg.spec
+        sources = expose(spec.agent).prefetch
+        question = _question(leg)
+        if sources is None or not question:
+            return ""
+        leg.journal.delta(StageChanged(stage=Stage.RETRIEVING, text="Searching the documents"), step_id=leg.step_id)
+        earlier = tuple(m.text for m in leg.progress.messages[: leg.progress.turn_start] if m.role is Role.USER)
+        result = await self._retrieval.search(
+            spec.principal, question, sources=sources, history=earlier[-6:], top_k=PREFETCH_HITS
+        )
+        facts += [Notice(code=notice.code, text=notice.text) for notice in result.notices]
+        if not result.findings:
+            facts.append(Notice(code="no_results", text="The search found nothing that fits the question."))
+            return "The search in the documents found nothing that fits the question."
+        read, new = leg.progress.evidence.add(result.findings)
+        facts += [EvidenceAdded(evidence=item) for item in new]
+        return render(read)
+
+
+def _question(leg: Leg) -> str:
+    turn = leg.progress.messages[leg.progress.turn_start :]
+    return next((m.text for m in reversed(turn) if m.role is Role.USER), "").strip()
+
+
+def _with_documents(turn: list[Message], documents: str) -> list[Message]:
+    """Put the documents behind the question, in the user's turn: they are data, and the system prompt stays stable."""
+    last = max(i for i, message in enumerate(turn) if message.role is Role.USER)
+    user = turn[last]
+    placed = replace(user, parts=(*user.parts, TextPart(text=f"\n\n{documents}")))
+    return [*turn[:last], placed, *turn[last + 1 :]]

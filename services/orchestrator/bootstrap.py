@@ -1,0 +1,251 @@
+"""Settings → adapters → service: the only place that knows every concrete class."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import grpc
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from proctor.orchestrator.v1 import agent_service_pb2_grpc as agent_grpc
+from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifact_grpc
+from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
+from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
+from services.chassis.identity import Principal
+from services.chassis.platform import Platform
+from services.chassis.serve import Service
+from services.chassis.streaming import raw_streaming
+from services.orchestrator.adapters.agents_toml import load_agents
+from services.orchestrator.adapters.approval_grpc import GrpcApprovals
+from services.orchestrator.adapters.blobs import LocalBlobs
+from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
+from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
+from services.orchestrator.adapters.sql.database import Database
+from services.orchestrator.agents.directory import AgentDirectory
+from services.orchestrator.agents.prepare import Preparer
+from services.orchestrator.agents.prompt import Prompts
+from services.orchestrator.artifacts import Artifacts
+from services.orchestrator.budget import Caps
+from services.orchestrator.consent import Consents
+from services.orchestrator.continuation import READER
+from services.orchestrator.execution import Executor
+from services.orchestrator.gate import Gate, GateSettings
+from services.orchestrator.journal.feed import Feed, FeedLimits
+from services.orchestrator.journal.journals import Journals
+from services.orchestrator.journal.ports import LeaseTerms
+from services.orchestrator.loop import Loop
+from services.orchestrator.models.compose import Models, open_models
+from services.orchestrator.offer import Offers
+from services.orchestrator.reconcile import Reconciler, ReconcileSettings
+from services.orchestrator.rpc import AgentServicer, ArtifactServicer, ModelServicer, RunServicer
+from services.orchestrator.runner import Runner
+from services.orchestrator.runs import Runs
+from services.orchestrator.settings import Settings
+from services.orchestrator.slots import FairSlots, SlotLimits
+from services.orchestrator.speak import Speaker
+from services.orchestrator.tools.current_time import CurrentTimeTool
+from services.orchestrator.tools.ports import Toolbox
+from services.orchestrator.tools.run_code import RunCodeTool
+from services.orchestrator.tools.search import SearchTool
+from services.orchestrator.upkeep import Upkeep
+from services.orchestrator.workforce import Workforce
+
+_log = logging.getLogger(__name__)
+SCOPE = "services.orchestrator"
+# The orchestrator itself: an actor without a tenant, which sees the requests of all of them.
+SERVICE = Principal(tenant="", user="orchestrator", actor="orchestrator", scopes=frozenset({"*"}))
+GRPC_SERVICES = (
+    "proctor.orchestrator.v1.RunService",
+    "proctor.orchestrator.v1.AgentService",
+    "proctor.orchestrator.v1.ModelService",
+    "proctor.orchestrator.v1.ArtifactService",
+)
+
+
+async def build(settings: Settings, platform: Platform) -> Service:
+    """Return the service; nothing works before its `start`."""
+    database = await Database.open(_database_url(settings), platform.clock)
+    channels = _Channels(platform, settings)
+    models = open_models(settings.config_file, os.environ, platform)
+    orchestrator = _Orchestrator(settings, platform, database, channels, models)
+    return Service(
+        name="orchestrator",
+        register=orchestrator.register,
+        grpc_services=GRPC_SERVICES,
+        start=orchestrator.start,
+        drain=orchestrator.drain,
+        close=orchestrator.close,
+    )
+
+
+def _database_url(settings: Settings) -> str:
+    if settings.database_url:
+        return settings.database_url
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    return f"sqlite+aiosqlite:///{settings.data_dir / 'orchestrator.sqlite3'}"
+
+
+class _Channels:
+    """Channels to the other services."""
+
+    def __init__(self, platform: Platform, settings: Settings) -> None:
+        self.retrieval = platform.channel(settings.retrieval_target)
+        self.sandbox = platform.channel(settings.sandbox_target)
+        self.approval = platform.channel(settings.approval_target)
+
+    async def close(self) -> None:
+        for channel in (self.retrieval, self.sandbox, self.approval):
+            await channel.close()
+
+
+@dataclass
+class _Background:
+    """Tasks that live as long as the service."""
+
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+
+
+class _Orchestrator:
+    """Everything of one process, wired."""
+
+    def __init__(
+        self, settings: Settings, platform: Platform, database: Database, channels: _Channels, models: Models
+    ) -> None:
+        clock, ids = platform.clock, platform.ids
+        tracer = platform.telemetry.tracer(SCOPE)
+        self._database, self._channels, self._models = database, channels, models
+        self._background = _Background()
+        artifacts = Artifacts(
+            records=database.artifacts,
+            blobs=LocalBlobs(settings.data_dir / "artifacts"),
+            clock=clock,
+            ids=ids,
+            lifetime=settings.artifact_lifetime,
+            max_bytes=settings.artifact_bytes,
+        )
+        retrieval = GrpcRetrieval(
+            channels.retrieval, platform.signer, tracer, settings.retrieval_timeout / timedelta(seconds=1)
+        )
+        sandbox = GrpcSandbox(channels.sandbox, platform.signer, artifacts, clock, SERVICE)
+        approvals = GrpcApprovals(channels.approval, platform.signer, SERVICE)
+        consents = Consents(approvals, tracer)
+        toolbox = Toolbox((SearchTool(retrieval), RunCodeTool(sandbox), CurrentTimeTool(clock)))
+        gate = Gate(
+            tools=toolbox,
+            approvals=approvals,
+            consents=consents,
+            executor=Executor(),
+            tracer=tracer,
+            settings=GateSettings(parallel_calls=settings.parallel_calls, result_characters=settings.result_characters),
+        )
+        prompts = Prompts()
+        agents = AgentDirectory(load_agents(settings.config_file, prompts))
+        runner = Runner(
+            preparer=Preparer(retrieval, models.catalogue, prompts),
+            loop=Loop(Speaker(models.chat, ids), gate),
+            consents=consents,
+            tracer=tracer,
+            clock=clock,
+            ids=ids,
+        )
+        terms = LeaseTerms(owner=ids.new(), duration=settings.lease, reader=READER)
+        feed = Feed(database.runs, FeedLimits())
+        self._journals = Journals(database.runs, feed, database.signals, clock, terms)
+        slots = FairSlots(
+            SlotLimits(running=settings.max_runs, per_tenant=settings.max_runs_per_tenant, waiting=settings.max_waiting)
+        )
+        self._workforce = Workforce(
+            runner=runner,
+            store=database.runs,
+            journals=self._journals,
+            conversations=database.conversations,
+            slots=slots,
+            clock=clock,
+            max_attempts=settings.max_attempts,
+        )
+        self._reconciler = Reconciler(
+            store=database.runs,
+            approvals=approvals,
+            workforce=self._workforce,
+            service=SERVICE,
+            settings=ReconcileSettings(
+                parked_every=settings.parked_every / timedelta(seconds=1),
+                orphans_every=settings.orphans_every / timedelta(seconds=1),
+            ),
+            reader=READER,
+        )
+        self._workforce.parked = self._reconciler.hint
+        self._runs = Runs(
+            store=database.runs,
+            journals=self._journals,
+            workforce=self._workforce,
+            slots=slots,
+            agents=agents,
+            catalogue=models.catalogue,
+            offers=Offers(toolbox, sandbox),
+            conversations=database.conversations,
+            approvals=approvals,
+            caps=Caps(
+                rounds=settings.rounds,
+                tool_calls=settings.tool_calls,
+                tokens=settings.tokens,
+                wall_time=settings.wall_time,
+            ),
+            clock=clock,
+            ids=ids,
+        )
+        self._upkeep = Upkeep(
+            store=database.runs,
+            artifacts=artifacts,
+            clock=clock,
+            events_lifetime=settings.events_lifetime,
+            runs_lifetime=settings.runs_lifetime,
+        )
+        self._servicers = (
+            RunServicer(self._runs, feed, settings.heartbeat),
+            AgentServicer(agents),
+            ModelServicer(models.catalogue),
+            ArtifactServicer(artifacts),
+        )
+        platform.telemetry.meter(SCOPE).create_observable_gauge(
+            "proctor.runs.active", callbacks=[self._observe], unit="{run}", description="Legs at work on this replica"
+        )
+
+    def _observe(self, options: CallbackOptions) -> list[Observation]:
+        return [Observation(self._workforce.active)]
+
+    def register(self, server: grpc.aio.Server) -> None:
+        runs, agents, models, artifacts = self._servicers
+        raw_streaming(run_grpc.add_RunServiceServicer_to_server)(runs, server)
+        agent_grpc.add_AgentServiceServicer_to_server(agents, server)
+        model_grpc.add_ModelServiceServicer_to_server(models, server)
+        artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
+
+    async def start(self) -> None:
+        await self._journals.start()
+        self._background.tasks = [
+            asyncio.create_task(self._reconciler.run(), name="reconciler"),
+            asyncio.create_task(self._upkeep.run(), name="upkeep"),
+        ]
+
+    async def drain(self) -> None:
+        self._runs.drain()
+        await self._background.stop()
+        await self._workforce.drain()
+
+    async def close(self) -> None:
+        await self._background.stop()
+        await self._journals.close()
+        await self._models.close()
+        await self._channels.close()
+        await self._database.close()

@@ -1,0 +1,140 @@
+"""The loop: one model call a round that both decides and answers, until it answers, pauses, or a cap closes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+
+from services.orchestrator.budget import exhausted
+from services.orchestrator.checks import stop_asked
+from services.orchestrator.domain.events import Notice, Stage, StageChanged, ToolCallProposed
+from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
+from services.orchestrator.domain.state import Pending, Phase
+from services.orchestrator.gate import Gate
+from services.orchestrator.leg import Leg
+from services.orchestrator.models.ports import ModelReply
+from services.orchestrator.speak import Speaker, Spoken
+
+_ASK_AGAIN = "Your last reply had no answer and no tool call. Answer the question now."
+_CLOSE = "Answer now from what you have, without tools: {reason}. Say plainly what was cut short by that."
+
+
+class LoopEnd(Enum):
+    """Why the loop returned."""
+
+    ANSWERED = "answered"
+    WAITING = "waiting"
+    CALLER_TOOLS = "caller_tools"
+
+
+class Loop:
+    """Rounds of one run."""
+
+    def __init__(self, speaker: Speaker, gate: Gate) -> None:
+        self._speaker = speaker
+        self._gate = gate
+
+    async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
+        """Go on from where the leg stands; return why it stopped, and the last reply when it answered."""
+        progress = leg.progress
+        while True:
+            match progress.phase:
+                case Phase.ROUND_START:
+                    spoken = await self._round(leg)
+                    if spoken is not None:
+                        return LoopEnd.ANSWERED, spoken.reply
+                case Phase.CALLS:
+                    end = await self._calls(leg)
+                    if end is not None:
+                        return end, None
+                case Phase.CLOSING:
+                    spoken = await self._close(leg)
+                    return LoopEnd.ANSWERED, spoken.reply
+                case Phase.PREPARE:
+                    raise AssertionError("the prompt must be prepared before the first round")
+
+    async def _round(self, leg: Leg) -> Spoken | None:
+        """Make one round; return the reply when it is the answer."""
+        progress = leg.progress
+        leg.count_time()
+        budget = leg.spec.budget if leg.spec.tools else replace(leg.spec.budget, tool_calls=None)
+        if reason := exhausted(budget, progress.spent):
+            await self._begin_closing(leg, reason, tell=True)
+            return None
+        if stop_asked(progress.unknown_tools):
+            await self._begin_closing(leg, "tools that do not exist were called again and again", tell=False)
+            return None
+        leg.journal.delta(StageChanged(stage=Stage.THINKING, text="Thinking"), step_id=leg.step_id)
+        messages = tuple(progress.messages)
+        if progress.asked_again:
+            messages += (text_message(Role.USER, _ASK_AGAIN),)
+        spoken = await self._speaker.call(leg, messages, leg.spec.tools)
+        leg.spend(rounds=1)
+        reply = spoken.reply
+        if not reply.tool_calls and not reply.text.strip():
+            await self._silent(leg, spoken)
+            return None
+        progress.messages.append(_assistant(reply))
+        if not reply.tool_calls:
+            leg.journal.delta(spoken.finished, step_id=leg.step_id)
+            return spoken
+        progress.asked_again = False
+        progress.pending = tuple(Pending(call=call) for call in reply.tool_calls)
+        progress.phase = Phase.CALLS
+        # The whole reply is saved before any of its calls runs, so call ids survive a crash.
+        proposed = [ToolCallProposed(call=call, round=progress.round) for call in reply.tool_calls]
+        leg.journal.delta(StageChanged(stage=Stage.CALLING_TOOLS, text=_calling(reply)), step_id=leg.step_id)
+        await leg.commit(spoken.finished, *proposed)
+        return None
+
+    async def _silent(self, leg: Leg, spoken: Spoken) -> None:
+        """Ask once more after a reply without text and calls; after the second, close without tools."""
+        leg.journal.delta(spoken.finished, step_id=leg.step_id)
+        if leg.progress.asked_again:
+            await self._begin_closing(leg, "the model gave no answer", tell=False)
+        else:
+            leg.progress.asked_again = True
+
+    async def _begin_closing(self, leg: Leg, reason: str, *, tell: bool) -> None:
+        leg.progress.phase = Phase.CLOSING
+        leg.progress.closing_reason = reason
+        notices = [Notice(code="budget_cut", text=f"Answering early: {reason}.")] if tell else []
+        await leg.commit(*notices)
+
+    async def _close(self, leg: Leg) -> Spoken:
+        """Make the last answer, without tools."""
+        instruction = text_message(Role.USER, _CLOSE.format(reason=leg.progress.closing_reason))
+        spoken = await self._speaker.call(leg, (*leg.progress.messages, instruction), ())
+        leg.spend(rounds=1)
+        leg.progress.messages.append(_assistant(spoken.reply))
+        leg.journal.delta(spoken.finished, step_id=leg.step_id)
+        return spoken
+
+    async def _calls(self, leg: Leg) -> LoopEnd | None:
+        """Work off the round's calls; return why the loop must stop, or None to go on with the next round."""
+        progress = leg.progress
+        await self._gate.work_off(leg)
+        if progress.waiting:
+            return LoopEnd.CALLER_TOOLS if leg.spec.client_tools_end_run else LoopEnd.WAITING
+        # Results stand in the order of their calls, whatever finished first.
+        progress.messages += [p.result for p in progress.pending if p.result is not None]
+        progress.pending = ()
+        progress.round += 1
+        progress.phase = Phase.ROUND_START
+        await leg.commit()
+        return None
+
+
+def _assistant(reply: ModelReply) -> Message:
+    return Message(
+        role=Role.ASSISTANT,
+        parts=(TextPart(text=reply.text),) if reply.text else (),
+        tool_calls=reply.tool_calls,
+        reasoning=reply.reasoning,
+        response_id=reply.response_id,
+    )
+
+
+def _calling(reply: ModelReply) -> str:
+    called = ", ".join(dict.fromkeys(call.name for call in reply.tool_calls))
+    return f"Using {called}"

@@ -1,0 +1,76 @@
+"""Which tools a run offers its model, and why others are withheld."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from services.chassis import names
+from services.chassis.errors import FieldViolation, InvalidRequest
+from services.orchestrator.agents.exposure import expose
+from services.orchestrator.checks import check_schema
+from services.orchestrator.domain.agent import Agent, ToolPolicy
+from services.orchestrator.domain.messages import ToolSpec
+from services.orchestrator.ports import Sandbox
+from services.orchestrator.tools.ports import Toolbox
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Tools for the model, and the sources that its search tool looks into (empty: all)."""
+
+    tools: tuple[ToolSpec, ...]
+    sources: tuple[str, ...]
+
+
+class Offers:
+    """Decides what is offered. A tool whose dependency is missing does not exist for the model."""
+
+    def __init__(self, toolbox: Toolbox, sandbox: Sandbox) -> None:
+        self._toolbox = toolbox
+        self._sandbox = sandbox
+
+    async def make(self, agent: Agent, client_tools: tuple[ToolSpec, ...], tool_choice: str) -> Offer:
+        """Return the offer; raise InvalidRequest when a caller's tool has no valid schema."""
+        _check(client_tools)
+        exposed = expose(agent)
+        bound = {binding.tool for binding in agent.tools}
+        denied = {b.tool for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when}
+        withheld: dict[str, str] = {}
+        offered: list[ToolSpec] = []
+        theirs = {tool.name for tool in client_tools}
+        for tool in self._toolbox.tools:
+            name = tool.definition.name
+            if name in theirs:
+                withheld[name] = "the caller brings a tool of that name"
+            elif name in denied:
+                withheld[name] = "the agent's policy denies it"
+            elif name == "search":
+                if exposed.search is None:
+                    withheld[name] = "the agent fetches its sources before the first call"
+                else:
+                    offered.append(tool.definition.spec)
+            elif bound and name not in bound:
+                withheld[name] = "the agent does not have it"
+            elif name == "run_code" and not (isolation := await self._sandbox.isolation()).safe:
+                withheld[name] = isolation.explanation
+            else:
+                offered.append(tool.definition.spec)
+        tools = (*offered, *client_tools) if tool_choice != "none" else ()
+        _log.info(
+            "tools offered",
+            extra={"event": names.EVENT_RUN_TOOLS, "offered": [t.name for t in tools], "withheld": withheld},
+        )
+        return Offer(tools=tools, sources=exposed.search or ())
+
+
+def _check(tools: tuple[ToolSpec, ...]) -> None:
+    violations = [
+        FieldViolation(field=f"client_tools[{index}].parameters_json", description=f"tool '{tool.name}': {problem}")
+        for index, tool in enumerate(tools)
+        if (problem := check_schema(tool.parameters_json))
+    ]
+    if violations:
+        raise InvalidRequest("a tool's parameters are not a JSON Schema; correct it", violations=violations)

@@ -1,0 +1,363 @@
+"""Use cases of runs: start, resume, cancel, look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from opentelemetry import trace
+
+from services.chassis.canonical import canonical_json
+from services.chassis.clock import Clock, Ids
+from services.chassis.errors import InvalidRequest, Unavailable
+from services.chassis.identity import Principal
+from services.orchestrator.agents.directory import AgentDirectory
+from services.orchestrator.budget import Caps
+from services.orchestrator.continuation import encode
+from services.orchestrator.domain.agent import Agent, SourceBinding
+from services.orchestrator.domain.events import PauseKind, RunStarted
+from services.orchestrator.domain.messages import (
+    Budget,
+    Message,
+    OutputFormat,
+    Part,
+    Role,
+    Sampling,
+    ToolSpec,
+)
+from services.orchestrator.domain.run import (
+    NewRun,
+    OnRetraction,
+    Run,
+    RunNotFound,
+    RunNotPaused,
+    RunState,
+)
+from services.orchestrator.domain.state import Progress, RunSpec
+from services.orchestrator.journal.journals import Journals
+from services.orchestrator.journal.ports import RunCursor, RunStore
+from services.orchestrator.models.ports import Catalogue, ModelInfo, Purpose
+from services.orchestrator.offer import Offers
+from services.orchestrator.ports import Approvals, Conversations, Decision
+from services.orchestrator.runner import Start
+from services.orchestrator.slots import FairSlots
+from services.orchestrator.workforce import Workforce
+
+SEE_ALL = "runs:all"
+QUESTION_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """What a caller asks for. `digest` is SHA-256 over the request without its id."""
+
+    request_id: str
+    digest: str
+    input: tuple[Part, ...] = ()
+    conversation_id: str = ""
+    history: tuple[Message, ...] = ()
+    stateless: bool = False
+    agent_id: str = ""
+    inline_agent: Agent | None = None
+    model: str = ""
+    sources: tuple[str, ...] = ()
+    attachments: tuple[str, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    output: OutputFormat | None = None
+    client_tools: tuple[ToolSpec, ...] = ()
+    on_retraction: OnRetraction = OnRetraction.EMIT
+    unattended: bool = False
+    budget: Budget = field(default_factory=Budget)
+    labels: dict[str, str] = field(default_factory=dict)
+    instructions: str = ""
+    supersede_message_id: str = ""
+    client_tools_end_run: bool = False
+    tool_choice: str = "auto"
+
+
+class Runs:
+    """Starts, resumes and stops runs on behalf of principals."""
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        journals: Journals,
+        workforce: Workforce,
+        slots: FairSlots,
+        agents: AgentDirectory,
+        catalogue: Catalogue,
+        offers: Offers,
+        conversations: Conversations,
+        approvals: Approvals,
+        caps: Caps,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._store = store
+        self._journals = journals
+        self._workforce = workforce
+        self._slots = slots
+        self._agents = agents
+        self._catalogue = catalogue
+        self._offers = offers
+        self._conversations = conversations
+        self._approvals = approvals
+        self._caps = caps
+        self._clock = clock
+        self._ids = ids
+        self._draining = False
+
+    async def start(self, principal: Principal, command: StartRun) -> Run:
+        """Admit a run and set it going, or return the one that this request started before.
+
+        Raises InvalidRequest, AgentNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded, Unavailable.
+        """
+        if self._draining:
+            raise Unavailable("this replica is shutting down; try again", retry_after=1.0)
+        self._slots.check()
+        agent = self._agent(command)
+        model = self._model(command, agent)
+        offer = await self._offers.make(agent, command.client_tools, command.tool_choice)
+        spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
+        messages, turn_start, user = await self._messages(principal, command, spec)
+        progress = Progress(messages=messages, turn_start=turn_start)
+        new = self._new_run(command, spec, progress, user)
+        run, journal = await self._journals.admit(new)
+        if journal is None:
+            return run
+        journal.delta(
+            RunStarted(
+                conversation_id=spec.conversation_id,
+                agent_id=agent.agent_id,
+                agent_name=agent.name,
+                agent_version=agent.version,
+                model=spec.model,
+                user_message_id=spec.user_message_id,
+                trace_id=new.run.trace_id,
+                question=new.run.question,
+            )
+        )
+        self._workforce.begin(journal, spec, progress, Start())
+        return run
+
+    async def resume(self, principal: Principal, run_id: str, decisions: tuple[Decision, ...], text: str) -> Run:
+        """Bring decisions to a paused run and wake it; returns the run as it was.
+
+        A finished run, or one that works, is returned as it is when no decision comes along. Raises RunNotPaused when
+        one does, InvalidRequest for a call that does not wait, and what the approval service says of a wrong decision.
+        """
+        run = await self.get(principal, run_id)
+        if text:
+            decisions = (*decisions, _free_text(run, text))
+        if not decisions:
+            if run.state is RunState.PAUSED:
+                await self._workforce.take_up(run_id, "decision")
+            return run
+        if run.state is not RunState.PAUSED:
+            raise RunNotPaused(run_id, run.state)
+        waiting = {pending.call_id: pending for pending in run.pending}
+        for decision in decisions:
+            if decision.call_id not in waiting:
+                known = ", ".join(sorted(waiting)) or "none"
+                raise InvalidRequest(
+                    f"run '{run_id}' does not wait for call '{decision.call_id}'; it waits for: {known}",
+                    metadata={"run_id": run_id, "call_id": decision.call_id},
+                )
+        for decision in decisions:
+            await self._approvals.decide(principal, waiting[decision.call_id].approval_id, run_id, decision)
+        await self._workforce.take_up(run_id, "decision")
+        return run
+
+    async def cancel(self, principal: Principal, run_id: str) -> Run:
+        """Ask a run to stop, wherever it works; returns it as it was when that was recorded."""
+        await self.get(principal, run_id)
+        run = await self._journals.request_cancel(principal.tenant, run_id, principal.user)
+        works_here = self._workforce.cancel(run_id, principal.user)
+        if run.state is RunState.PAUSED and not works_here:
+            await self._workforce.cancel_parked(run_id, principal.user)
+        return run
+
+    async def get(self, principal: Principal, run_id: str) -> Run:
+        """Return a run of the principal's own (of the tenant with the scope `runs:all`), or raise RunNotFound."""
+        run = await self._store.get(principal.tenant, run_id)
+        if run.user != principal.user and not _sees_all(principal):
+            raise RunNotFound(run_id)
+        return run
+
+    async def page(
+        self,
+        principal: Principal,
+        *,
+        states: tuple[RunState, ...],
+        conversation_id: str,
+        limit: int,
+        after: tuple[datetime, str] | None,
+    ) -> tuple[Run, ...]:
+        """Return the principal's runs, newest first, those after the cursor (created at, run id)."""
+        cursor = RunCursor(created_at=after[0], run_id=after[1]) if after else None
+        runs = await self._store.list(
+            principal.tenant,
+            principal.user,
+            states=states,
+            conversation_id=conversation_id,
+            limit=limit,
+            after=cursor,
+        )
+        return tuple(runs)
+
+    def drain(self) -> None:
+        """Admit nothing any more."""
+        self._draining = True
+
+    # --- what a run is made of ------------------------------------------------------------------------------------
+
+    def _agent(self, command: StartRun) -> Agent:
+        if command.inline_agent is not None and command.agent_id:
+            raise InvalidRequest("agent_id and inline_agent exclude each other; send one")
+        agent = command.inline_agent or self._agents.get(command.agent_id)
+        if command.inline_agent is not None:
+            agent = replace(agent, agent_id="inline", name=agent.name or "inline")
+        if command.sources:
+            marked = {binding.source: binding for binding in agent.sources}
+            chosen = tuple(marked.get(source, SourceBinding(source=source)) for source in command.sources)
+            agent = replace(agent, sources=chosen)
+        return agent
+
+    def _model(self, command: StartRun, agent: Agent) -> ModelInfo:
+        wanted = command.model or agent.model
+        return self._catalogue.get(wanted) if wanted else self._catalogue.default(Purpose.ANSWER)
+
+    def _spec(
+        self,
+        principal: Principal,
+        command: StartRun,
+        agent: Agent,
+        model: str,
+        tools: tuple[ToolSpec, ...],
+        sources: tuple[str, ...],
+    ) -> RunSpec:
+        stateless = command.stateless or bool(command.history)
+        if stateless and command.conversation_id:
+            raise InvalidRequest("history and conversation_id exclude each other; send one")
+        return RunSpec(
+            run_id=self._ids.new(),
+            principal=replace(principal, actor="orchestrator", key_id=""),
+            agent=agent,
+            model=model,
+            budget=self._caps.resolve(agent.budget, command.budget),
+            conversation_id="" if stateless else command.conversation_id or self._ids.new(),
+            sampling=_overridden(agent.sampling, command.sampling),
+            output=command.output if command.output is not None else agent.output,
+            tools=tools,
+            tool_choice=command.tool_choice or "auto",
+            sources=sources,
+            attachments=command.attachments,
+            instructions=command.instructions,
+            unattended=command.unattended,
+            on_retraction=command.on_retraction,
+            client_tools_end_run=command.client_tools_end_run,
+            answer_message_id=self._ids.new(),
+            user_message_id="" if stateless else self._ids.new(),
+        )
+
+    async def _messages(
+        self, principal: Principal, command: StartRun, spec: RunSpec
+    ) -> tuple[list[Message], int, Message | None]:
+        """Return (all messages without the prompt, index of this turn's first one, the message to be stored)."""
+        user = None
+        if command.input:
+            user = Message(
+                role=Role.USER,
+                parts=command.input,
+                message_id=spec.user_message_id,
+                created_at=self._clock.now(),
+            )
+        if command.history:
+            earlier = list(command.history)
+        elif command.conversation_id:
+            earlier = await self._earlier(principal, command.conversation_id, command.supersede_message_id)
+        else:
+            earlier = []
+        messages = [*earlier, user] if user else earlier
+        starts = [i for i, message in enumerate(messages) if message.role is Role.USER]
+        if not starts or (user is None and messages[-1].role is Role.ASSISTANT):
+            raise InvalidRequest("there is no question: send input, or a history that ends with a user or tool message")
+        return messages, starts[-1], user if spec.conversation_id else None
+
+    async def _earlier(self, principal: Principal, conversation_id: str, superseded: str) -> list[Message]:
+        """Return the conversation's messages, those before the one that is superseded when one is."""
+        stored = await self._conversations.history(principal.tenant, principal.user, conversation_id)
+        earlier: list[Message] = []
+        for entry in stored:
+            if superseded and entry.message.message_id == superseded:
+                break
+            earlier.append(entry.message)
+        return earlier
+
+    def _new_run(self, command: StartRun, spec: RunSpec, progress: Progress, user: Message | None) -> NewRun:
+        now = self._clock.now()
+        question = progress.messages[progress.turn_start].text.strip()
+        context = trace.get_current_span().get_span_context()
+        run = Run(
+            run_id=spec.run_id,
+            tenant=spec.principal.tenant,
+            user=spec.principal.user,
+            state=RunState.RUNNING,
+            agent_id=spec.agent.agent_id,
+            agent_name=spec.agent.name,
+            agent_version=spec.agent.version,
+            model=spec.model,
+            created_at=now,
+            updated_at=now,
+            conversation_id=spec.conversation_id,
+            request_id=command.request_id or self._ids.new(),
+            question=question[:QUESTION_CHARACTERS],
+            labels=command.labels,
+            trace_id=f"{context.trace_id:032x}" if context.is_valid else "",
+        )
+        return NewRun(
+            run=run,
+            request_digest=command.digest,
+            checkpoint=encode(spec, progress, now),
+            user_message=user,
+            title="" if command.conversation_id or not spec.conversation_id else _title(question),
+            supersede_message_id=command.supersede_message_id,
+            key_id=spec.principal.key_id,
+        )
+
+
+def _sees_all(principal: Principal) -> bool:
+    return SEE_ALL in principal.scopes or "*" in principal.scopes
+
+
+def _title(question: str) -> str:
+    line = " ".join(question.split())
+    return line if len(line) <= 80 else line[:79].rstrip() + "…"
+
+
+def _free_text(run: Run, text: str) -> Decision:
+    """Return `text` as the answer to the only question or continue that waits; refuse it beside an approval."""
+    kinds = {pending.kind for pending in run.pending}
+    if len(run.pending) != 1 or kinds <= {PauseKind.APPROVAL, PauseKind.CLIENT_TOOL}:
+        raise InvalidRequest(
+            f"run '{run.run_id}' waits for {len(run.pending)} decisions, not for free text; send typed decisions",
+            metadata={"run_id": run.run_id},
+        )
+    (pending,) = run.pending
+    if pending.kind is PauseKind.CONTINUE:
+        payload = canonical_json([{"text": text}])
+        return Decision(call_id=pending.call_id, kind="continue", payload_json=payload)
+    return Decision(call_id=pending.call_id, kind="answer", payload_json=canonical_json({"": text}))
+
+
+def _overridden(base: Sampling, over: Sampling) -> Sampling:
+    """Return `base` with the fields that `over` sets."""
+    return Sampling(
+        temperature=base.temperature if over.temperature is None else over.temperature,
+        top_p=base.top_p if over.top_p is None else over.top_p,
+        max_output_tokens=base.max_output_tokens if over.max_output_tokens is None else over.max_output_tokens,
+        stop=over.stop or base.stop,
+        seed=base.seed if over.seed is None else over.seed,
+        reasoning_effort=over.reasoning_effort or base.reasoning_effort,
+    )

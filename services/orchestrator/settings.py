@@ -1,0 +1,54 @@
+"""Settings of the orchestrator: `PROCTOR_ORCHESTRATOR_<FIELD>`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from services.chassis.settings import Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where it listens, what it keeps, whom it calls, and its bounds. Durations in seconds in the environment."""
+
+    listen: str = "127.0.0.1:9101"
+    data_dir: Path = Path(".proctor")
+    # Empty: an SQLite file in data_dir.
+    database_url: Secret = Secret("")
+    # Agents and models of the operator; a missing file is an empty one.
+    config_file: Path = Path("proctor.toml")
+
+    retrieval_target: str = "127.0.0.1:9102"
+    sandbox_target: str = "127.0.0.1:9103"
+    approval_target: str = "127.0.0.1:9104"
+    # Longest a search may take, and the time one heartbeat comes after another on a silent stream.
+    retrieval_timeout: timedelta = timedelta(seconds=20)
+    heartbeat: timedelta = timedelta(seconds=10)
+
+    # Runs at once of all and of one tenant; those that may wait beyond that.
+    max_runs: int = 256
+    max_runs_per_tenant: int = 128
+    max_waiting: int = 512
+    # Owners that may die of one run before it is failed.
+    max_attempts: int = 5
+    lease: timedelta = timedelta(seconds=10)
+    # How often parked and orphaned runs are looked at when nothing hints at them.
+    parked_every: timedelta = timedelta(seconds=2)
+    orphans_every: timedelta = timedelta(seconds=1)
+
+    # Caps of a run when neither agent nor request sets them.
+    rounds: int = 25
+    tool_calls: int = 40
+    tokens: int = 200_000
+    wall_time: timedelta = timedelta(minutes=30)
+    parallel_calls: int = 8
+    result_characters: int = 32_000
+
+    # How long files of runs are kept, and the largest one.
+    artifact_lifetime: timedelta = timedelta(days=30)
+    artifact_bytes: int = 64 * 1024 * 1024
+    # How long the events of ended runs are kept, and the runs themselves.
+    events_lifetime: timedelta = timedelta(days=30)
+    runs_lifetime: timedelta = timedelta(days=90)

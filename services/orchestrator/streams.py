@@ -1,0 +1,58 @@
+"""A run's events as a client's stream: heartbeats while it is silent, and an end when it waits longer than `hold`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import timedelta
+
+from services.orchestrator.domain.events import StampedEvent
+from services.orchestrator.journal.feed import Feed
+
+
+async def follow(
+    feed: Feed,
+    run_id: str,
+    *,
+    after: int,
+    hold: timedelta | None,
+    heartbeat: timedelta,
+    live: bool = True,
+) -> AsyncIterator[tuple[StampedEvent, ...]]:
+    """Yield batches of events after `after`; an empty batch is a heartbeat.
+
+    Ends after the terminal event. While the run is paused it ends once `hold` has passed; None waits for the decision,
+    however long that takes (the request's own deadline bounds it).
+    """
+    loop = asyncio.get_running_loop()
+    deadline: float | None = None
+    async with aclosing(feed.watch(run_id, after, live=live)) as batches:  # type: ignore[type-var]
+        upcoming: asyncio.Future[tuple[StampedEvent, ...]] | None = None
+        try:
+            while True:
+                upcoming = upcoming or asyncio.ensure_future(anext(batches))
+                wait = heartbeat / timedelta(seconds=1)
+                if deadline is not None:
+                    wait = min(wait, max(deadline - loop.time(), 0.0))
+                done, _ = await asyncio.wait({upcoming}, timeout=wait)
+                if not done:
+                    if deadline is not None and loop.time() >= deadline:
+                        return
+                    yield ()
+                    continue
+                try:
+                    batch = upcoming.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    upcoming = None
+                yield batch
+                if hold is not None:
+                    deadline = loop.time() + hold / timedelta(seconds=1) if batch[-1].pause else None
+                    if deadline is not None and not hold:
+                        return
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.wait({upcoming})

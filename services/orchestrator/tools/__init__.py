@@ -1,0 +1,1 @@
+"""Tools that agents may call, behind one port."""

@@ -1,0 +1,119 @@
+"""The port of a tool: what it says of itself, what it is given, what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Protocol
+
+from services.chassis.identity import Principal
+from services.orchestrator.domain.events import PauseKind, ProgressStream
+from services.orchestrator.domain.messages import Artifact, MediaPart, ToolSpec
+from services.orchestrator.evidence import Finding
+
+DEFAULT_DEADLINE = timedelta(seconds=60)
+
+
+class Effect(Enum):
+    """What a repeated execution means after a crash.
+
+    READ may run again. IDEMPOTENT runs again under the same key without a second effect. SIDE_EFFECT never runs again.
+    """
+
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    SIDE_EFFECT = "side_effect"
+
+
+class Consent(Enum):
+    """A tool's own default when no policy speaks of it."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    ASK_EVERY_CALL = "ask_every_call"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """What a tool says of itself. `title` is for people; `repeatable` exempts it from exact dedup.
+
+    `unique` allows one execution a conversation; `cooldown` refuses another call of the same name within that time.
+    A `pause_kind` other than APPROVAL means that people answer the call (within `answer_time`) and nothing runs.
+    """
+
+    spec: ToolSpec
+    title: str
+    effect: Effect
+    consent: Consent
+    repeatable: bool = False
+    unique: bool = False
+    cooldown: timedelta | None = None
+    deadline: timedelta = DEFAULT_DEADLINE
+    pause_kind: PauseKind = PauseKind.APPROVAL
+    answer_time: timedelta | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the model calls it by."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What one execution is given besides its arguments.
+
+    `key` is `run/round/call`, the same after a crash. `progress` shows output while the tool works.
+    """
+
+    run_id: str
+    call_id: str
+    key: str
+    principal: Principal
+    conversation_id: str
+    sources: tuple[str, ...]
+    progress: Callable[[ProgressStream, str], None]
+    questions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool returns: text for the model, findings to be numbered, files, pictures for the next round."""
+
+    text: str
+    findings: tuple[Finding, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    images: tuple[MediaPart, ...] = ()
+    failed: bool = False
+    notices: tuple[tuple[str, str], ...] = field(default=())
+
+
+class Tool(Protocol):
+    """Something an agent may call. `run` may raise: the gate turns it into a result."""
+
+    @property
+    def definition(self) -> ToolDefinition: ...
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult: ...
+
+
+class Toolbox:
+    """Tools by name."""
+
+    def __init__(self, tools: tuple[Tool, ...]) -> None:
+        self._tools = {tool.definition.name: tool for tool in tools}
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool, or None."""
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names, sorted."""
+        return tuple(sorted(self._tools))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All tools, by name."""
+        return tuple(self._tools[name] for name in self.names)

@@ -1,0 +1,219 @@
+"""The runs that this replica works on: started, taken up, cancelled, drained. Every task is owned here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from services.chassis import names
+from services.chassis.clock import Clock
+from services.chassis.errors import ServiceError
+from services.orchestrator.codec_unfinished import unfinished_calls
+from services.orchestrator.continuation import decode
+from services.orchestrator.dedup import ConversationMemory
+from services.orchestrator.domain.events import AnswerRetracted, RunFailed
+from services.orchestrator.domain.run import OnRetraction
+from services.orchestrator.domain.state import Progress, RunSpec
+from services.orchestrator.journal.journal import InterruptKind, RunJournal
+from services.orchestrator.journal.journals import Journals
+from services.orchestrator.journal.ports import RunStore
+from services.orchestrator.ports import Conversations
+from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
+from services.orchestrator.slots import FairSlots
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """A leg at work."""
+
+    task: asyncio.Task[None]
+    stop: Stop
+    started: bool = False
+
+
+class Workforce:
+    """Leads the runs this replica owns. `max_attempts` owners may die of a run before it is failed."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        store: RunStore,
+        journals: Journals,
+        conversations: Conversations,
+        slots: FairSlots,
+        clock: Clock,
+        max_attempts: int = 5,
+    ) -> None:
+        self._runner = runner
+        self._store = store
+        self._journals = journals
+        self._conversations = conversations
+        self._slots = slots
+        self._clock = clock
+        self._max_attempts = max_attempts
+        self._jobs: dict[str, _Job] = {}
+        self._draining = False
+        # Told the id of each run that is parked here; the reconciler looks at it at once.
+        self.parked: Callable[[str], None] = _nobody
+
+    @property
+    def active(self) -> int:
+        """Legs at work or queued here."""
+        return len(self._jobs)
+
+    def begin(self, journal: RunJournal, spec: RunSpec, progress: Progress, start: Start) -> None:
+        """Lead a run that this replica owns, in a task of its own."""
+        stop = Stop()
+        task = asyncio.create_task(self._work(journal, spec, progress, start, stop), name=f"run {spec.run_id}")
+        self._jobs[spec.run_id] = _Job(task=task, stop=stop)
+
+    async def take_up(self, run_id: str, cause: str) -> bool:
+        """Claim a parked or orphaned run and lead it on; False when another has it or it has ended."""
+        if self._is_draining() or run_id in self._jobs:
+            return False
+        journal = await self._journals.claim(run_id)
+        if journal is None:
+            return False
+        saved = await self._store.load_checkpoint(run_id)
+        try:
+            spec, progress = decode(saved.head, saved.segments)
+        except ServiceError as error:
+            await self._give_up(journal, error.reason, error.message)
+            return True
+        progress.attempt = journal.attempt
+        if journal.attempt > self._max_attempts:
+            text = f"The run lost its owner {self._max_attempts} times and is not tried again."
+            await self._give_up(journal, "ATTEMPTS_EXHAUSTED", text)
+            return True
+        if journal.taken_over:
+            _log.warning("run recovered", extra={"event": names.EVENT_RUN_RECOVERED, "run_id": run_id})
+            if not await self._retract(journal, spec, progress):
+                return True
+        if self._is_draining():  # it may have begun while we loaded
+            await journal.hand_back()
+            return False
+        self.begin(journal, spec, progress, Start(cause="recovery" if journal.taken_over else cause))
+        return True
+
+    async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
+        """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
+        calls = await unfinished_calls(self._store, spec.run_id, progress.sequence)
+        if not calls:
+            return True
+        if spec.on_retraction is OnRetraction.FAIL:
+            text = "The service was interrupted in the middle of the answer; start the run again."
+            await self._give_up(journal, "UNAVAILABLE", text, partial=progress.answer, retryable=True)
+            return False
+        reason = "The service was interrupted; the answer starts again."
+        await journal.fact(*(AnswerRetracted(model_call_id=call, reason=reason) for call in calls))
+        return True
+
+    async def _give_up(
+        self, journal: RunJournal, reason: str, message: str, *, partial: str = "", retryable: bool = False
+    ) -> None:
+        event = RunFailed(reason=reason, message=message, retryable=retryable, partial_text=partial)
+        await journal.finish(event)
+
+    async def _work(self, journal: RunJournal, spec: RunSpec, progress: Progress, start: Start, stop: Stop) -> None:
+        tenant = spec.principal.tenant
+        queued_at = self._clock.monotonic()
+        self._jobs[spec.run_id].started = True
+        watch = asyncio.create_task(self._watch(journal))
+        end = LegEnd.FENCED
+        try:
+            end = await self._lead(journal, spec, progress, start, stop, tenant, queued_at)
+        finally:
+            watch.cancel()
+            self._jobs.pop(spec.run_id, None)
+        if end is LegEnd.PAUSED:
+            self.parked(spec.run_id)
+
+    async def _watch(self, journal: RunJournal) -> None:
+        """Stop the leg when the journal says so: someone asked for it, or another owner has the run."""
+        interrupt = await journal.interrupted()
+        match interrupt.kind:
+            case InterruptKind.CANCEL_REQUESTED:
+                self._interrupt(journal.run_id, StopReason.CANCEL, interrupt.by)
+            case InterruptKind.OWNERSHIP_LOST:
+                self._interrupt(journal.run_id, StopReason.FENCED, "")
+
+    async def _lead(
+        self,
+        journal: RunJournal,
+        spec: RunSpec,
+        progress: Progress,
+        start: Start,
+        stop: Stop,
+        tenant: str,
+        queued_at: float,
+    ) -> LegEnd:
+        has_slot = await self._acquire(tenant, stop)
+        try:
+            waited = timedelta(seconds=self._clock.monotonic() - queued_at)
+            start = Start(cause=start.cause, queued=waited)
+            memory = await self._memory(spec)
+            return await self._runner.lead(journal, spec, progress, memory, start, stop)
+        finally:
+            if has_slot:
+                self._slots.release(tenant)
+
+    async def _acquire(self, tenant: str, stop: Stop) -> bool:
+        """Wait for a slot; False when the leg is stopped meanwhile, which it then writes without one."""
+        try:
+            if stop.reason is None:
+                await self._slots.acquire(tenant)
+                return True
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if stop.reason is None or task is None:
+                raise
+            task.uncancel()
+        return False
+
+    async def _memory(self, spec: RunSpec) -> ConversationMemory:
+        if not spec.conversation_id:
+            return ConversationMemory()
+        principal = spec.principal
+        saved = await self._conversations.tool_memory(principal.tenant, principal.user, spec.conversation_id)
+        return ConversationMemory.decode(saved)
+
+    def cancel(self, run_id: str, by: str) -> bool:
+        """Stop a leg at work here because someone asked for it; False when it is not here."""
+        return self._interrupt(run_id, StopReason.CANCEL, by)
+
+    def _interrupt(self, run_id: str, reason: StopReason, by: str) -> bool:
+        job = self._jobs.get(run_id)
+        if job is None:
+            return False
+        if job.stop.reason is None:
+            job.stop.reason, job.stop.by = reason, by
+            # A task that has not begun would be cancelled without writing anything; it looks at `stop` first.
+            if job.started:
+                job.task.cancel()
+        return True
+
+    async def cancel_parked(self, run_id: str, by: str) -> None:
+        """End a run that nobody works on: it is taken up only to write that it was cancelled."""
+        if await self.take_up(run_id, "decision"):
+            self.cancel(run_id, by)
+
+    def _is_draining(self) -> bool:
+        return self._draining
+
+    async def drain(self) -> None:
+        """Hand every run back at its last checkpoint; other replicas, or the next start, take them up."""
+        self._draining = True
+        for run_id in list(self._jobs):
+            self._interrupt(run_id, StopReason.DRAIN, "")
+        tasks = [job.task for job in self._jobs.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _nobody(run_id: str) -> None:
+    """Stand in until someone wants to know."""
