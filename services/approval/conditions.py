@@ -25,9 +25,8 @@ TYPE_NAMES = frozenset({"bool", "bytes", "double", "duration", "int", "list", "m
 # The standard library as the evaluator has it; a call of anything else would only fail when it runs.
 FUNCTIONS = frozenset(
     {
-        *("bool", "bytes", "double", "duration", "int", "string", "timestamp", "type", "uint"),
+        *("bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"),
         *("contains", "endsWith", "matches", "size", "startsWith"),
-        *("max", "min"),
         *("getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth"),
         *("getHours", "getMilliseconds", "getMinutes", "getSeconds"),
     }

@@ -10,11 +10,12 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.approval.adapters.rows import entry_of, entry_row
-from services.approval.adapters.sql_changes import READ_ONLY, behind, changes_after, lock_cursor, move_cursor
+from services.approval.adapters.sql_changes import behind, changes_after, lock_cursor, move_cursor
 from services.approval.adapters.tables import audit_entries, audit_heads
 from services.approval.audit import EMPTY
 from services.approval.domain import Change
 from services.approval.ports import AuditEntry, AuditHead
+from services.chassis.database import reading
 
 FOLLOWER = "audit"
 
@@ -24,7 +25,7 @@ class SqlAuditLog:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._reading = engine.execution_options(**READ_ONLY)
+        self._reading = reading(engine)
 
     async def append(self, limit: int, link: Callable[[AuditHead, Change], AuditEntry]) -> int:
         async with self._reading.connect() as connection:

@@ -13,12 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.approval.adapters.rows import change_of, change_row, micros
 from services.approval.adapters.tables import changes, cursors
 from services.approval.domain import Change
+from services.chassis.database import reading
 
 CHANNEL = "proctor_approval"
 # Any constant that nothing else in this database locks.
 ORDER_LOCK = 7526762
-
-READ_ONLY = {"read_only": True}
 
 
 async def record(connection: AsyncConnection, made: Sequence[Change]) -> None:
@@ -73,7 +72,7 @@ class SqlChangeLog:
     def __init__(self, engine: AsyncEngine, followers: Sequence[str]) -> None:
         self._engine = engine
         self._followers = followers
-        self._reading = engine.execution_options(**READ_ONLY)
+        self._reading = reading(engine)
 
     async def latest(self) -> int:
         async with self._reading.connect() as connection:

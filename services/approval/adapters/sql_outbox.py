@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.approval.adapters.rows import approval_of, delivery_of, delivery_row, micros
 from services.approval.adapters.sql_changes import (
-    READ_ONLY,
     behind,
     changes_after,
     lock_cursor,
@@ -22,6 +21,7 @@ from services.approval.adapters.sql_changes import (
 from services.approval.adapters.tables import approvals, deliveries
 from services.approval.domain import Approval, Change
 from services.approval.ports import Delivery
+from services.chassis.database import reading
 
 FOLLOWER = "webhooks"
 Columns = deliveries.c
@@ -32,7 +32,7 @@ class SqlOutbox:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._reading = engine.execution_options(**READ_ONLY)
+        self._reading = reading(engine)
 
     async def open(self) -> None:
         async with self._engine.begin() as connection:

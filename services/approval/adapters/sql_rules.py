@@ -6,10 +6,11 @@ from sqlalchemy import and_, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.approval.adapters.rows import micros, rule_of, rule_row
-from services.approval.adapters.sql_changes import READ_ONLY, record
+from services.approval.adapters.sql_changes import record
 from services.approval.adapters.tables import allow_rules
 from services.approval.domain import AllowRule, Change
 from services.approval.ports import Bell, Place
+from services.chassis.database import reading
 
 Columns = allow_rules.c
 # One request looks at no more than this many of a user's rules for one tool, newest first.
@@ -21,7 +22,7 @@ class SqlRules:
 
     def __init__(self, engine: AsyncEngine, bell: Bell) -> None:
         self._engine = engine
-        self._reading = engine.execution_options(**READ_ONLY)
+        self._reading = reading(engine)
         self._bell = bell
 
     async def add(self, rule: AllowRule, change: Change) -> None:

@@ -11,11 +11,12 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.approval.adapters.rows import approval_of, approval_row, micros, rule_row
-from services.approval.adapters.sql_changes import READ_ONLY, record
+from services.approval.adapters.sql_changes import record
 from services.approval.adapters.tables import allow_rules, approvals
 from services.approval.changes import settled
 from services.approval.domain import AllowRule, Approval, Change, State
 from services.approval.ports import Bell, Filter, Place
+from services.chassis.database import reading
 
 Columns = approvals.c
 
@@ -25,7 +26,7 @@ class SqlApprovals:
 
     def __init__(self, engine: AsyncEngine, bell: Bell) -> None:
         self._engine = engine
-        self._reading = engine.execution_options(**READ_ONLY)
+        self._reading = reading(engine)
         self._bell = bell
 
     async def add(self, approval: Approval, changes: Sequence[Change]) -> bool:

@@ -1,0 +1,128 @@
+"""The approval service's use cases over a real database, for tests that need no server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.approval.adapters.notify_local import LocalBell
+from services.approval.adapters.sql_audit import SqlAuditLog
+from services.approval.adapters.sql_changes import SqlChangeLog
+from services.approval.adapters.sql_outbox import SqlOutbox
+from services.approval.adapters.sql_rules import SqlRules
+from services.approval.adapters.sql_store import SqlApprovals
+from services.approval.audit import Audit
+from services.approval.bootstrap import MIGRATIONS
+from services.approval.decisions import Decisions
+from services.approval.domain import Approval, Kind
+from services.approval.policy import Operator
+from services.approval.records import Records
+from services.approval.requests import Asked, Requests
+from services.approval.rules import AllowRules
+from services.chassis.database import migrate, open_engine
+from services.chassis.identity import Principal
+from tests.support.clock import START, FakeClock, SequentialIds
+
+ANN = Principal(tenant="acme", user="ann")
+BOB = Principal(tenant="acme", user="bob", scopes=frozenset({"approvals:decide"}))
+EVE = Principal(tenant="acme", user="eve")
+RIVAL = Principal(tenant="rival", user="ann", scopes=frozenset({"*"}))
+
+SCHEMA = b'{"type":"object","properties":{"to":{"type":"string"},"copies":{"type":"integer"}},"required":["to"]}'
+
+
+def approval(**fields: Any) -> Approval:
+    """Return a pending record of Ann's for `send_mail`, with `fields` changed."""
+    return Approval(
+        **{
+            "tenant": "acme",
+            "approval_id": "a1",
+            "kind": Kind.TOOL,
+            "run_id": "run1",
+            "round": 1,
+            "call_id": "call1",
+            "tool": "send_mail",
+            "arguments": b'{"to":"x"}',
+            "arguments_digest": "d" * 64,
+            "parameters": SCHEMA,
+            "requested_by": "ann",
+            "requested_at": START,
+            "deadline": START + timedelta(minutes=2),
+            **fields,
+        }
+    )
+
+
+def asked(approval_id: str = "a1", **fields: Any) -> Asked:
+    """Return a request for `send_mail`, with `fields` changed."""
+    return Asked(
+        **{
+            "approval_id": approval_id,
+            "kind": Kind.TOOL,
+            "run_id": "run1",
+            "round": 1,
+            "call_id": f"call-{approval_id}",
+            "tool": "send_mail",
+            "arguments": b'{"to": "x"}',
+            "parameters": SCHEMA,
+            **fields,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Everything that asks and decides, over one engine."""
+
+    engine: AsyncEngine
+    clock: FakeClock
+    bell: LocalBell
+    approvals: SqlApprovals
+    rules_store: SqlRules
+    log: SqlChangeLog
+    outbox: SqlOutbox
+    records: Records
+    rules: AllowRules
+    requests: Requests
+    decisions: Decisions
+    audit: Audit
+
+
+def desk_over(engine: AsyncEngine, clock: FakeClock | None = None, operator: Operator | None = None) -> Desk:
+    """Return a desk, as one replica has it, over a database that is migrated already."""
+    clock = clock or FakeClock()
+    bell = LocalBell()
+    approvals, rules_store = SqlApprovals(engine, bell), SqlRules(engine, bell)
+    records = Records(approvals, clock)
+    ids = SequentialIds("rule")
+    rules = AllowRules(rules_store, clock, ids)
+    return Desk(
+        engine=engine,
+        clock=clock,
+        bell=bell,
+        approvals=approvals,
+        rules_store=rules_store,
+        log=SqlChangeLog(engine, ["audit"]),
+        outbox=SqlOutbox(engine),
+        records=records,
+        rules=rules,
+        requests=Requests(approvals, records, rules, operator or Operator(), clock),
+        decisions=Decisions(approvals, records, clock, ids),
+        audit=Audit(SqlAuditLog(engine)),
+    )
+
+
+@asynccontextmanager
+async def open_desk(url: str, operator: Operator | None = None) -> AsyncIterator[Desk]:
+    """Yield a desk over the migrated database at `url`."""
+    engine = open_engine(url)
+    try:
+        await migrate(engine, MIGRATIONS)
+        yield desk_over(engine, operator=operator)
+    finally:
+        await engine.dispose()
