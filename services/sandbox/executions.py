@@ -1,0 +1,231 @@
+"""The use case Execute: claim the id, wait for a slot, run, keep the result for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from services.chassis.clock import Clock, Ids
+from services.chassis.errors import Unavailable
+from services.sandbox.domain import Event, Finished, Job, Started, Status
+from services.sandbox.errors import ExecutionIdReused, ExecutionNotFound, SandboxBusy, SandboxUnsafe
+from services.sandbox.live import LiveExecution
+from services.sandbox.ports import ExecutionStore, Jail, Record, State
+from services.sandbox.sessions import Sessions
+from services.sandbox.watch import Observer
+
+log = logging.getLogger(__name__)
+
+_LOST = Finished(status=Status.SANDBOX_ERROR, detail="the sandbox service was restarted while the code ran")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Executions at once, how many may wait, and how long results are kept."""
+
+    slots: int
+    max_waiting: int
+    retention: timedelta
+
+
+class Executions:
+    """Runs each execution id at most once, whoever asks however often."""
+
+    def __init__(
+        self,
+        jail: Jail,
+        store: ExecutionStore,
+        sessions: Sessions,
+        capacity: Capacity,
+        observer: Observer,
+        clock: Clock,
+        ids: Ids,
+        node: str,
+    ) -> None:
+        self._jail = jail
+        self._store = store
+        self._sessions = sessions
+        self._capacity = capacity
+        self._observer = observer
+        self._clock = clock
+        self._node = node
+        self._boot = ids.new()
+        self._live: dict[tuple[str, str], LiveExecution] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(capacity.slots)
+        self._waiting = 0
+        self._draining = False
+
+    async def recover(self) -> None:
+        """End the executions that an earlier process of this node left running: they died with it."""
+        await self._store.abandon(self._node, self._boot, _LOST, self._clock.now())
+
+    async def execute(self, job: Job) -> AsyncGenerator[Event, None]:
+        """Yield the events of `job` from the first on, running it if its id is new.
+
+        Raises SandboxUnsafe, SandboxBusy, SessionNotFound, ExecutionIdReused, ExecutionNotFound. Closing the last
+        stream of a running execution cancels it.
+        """
+        key = (job.owner.tenant, job.execution_id)
+        live = self._live.get(key)
+        if live is None:
+            job = await self._admit(job)
+            record = self._record(job)
+            existing = await self._store.claim(record)
+            if existing is None:
+                live = self._begin(key, job, record)
+            else:
+                self._check_same(existing, record)
+                live = self._live.get(key)
+                if live is None:
+                    async for event in self._replay(existing):
+                        yield event
+                    return
+        else:
+            existing = await self._store.claim(self._record(job))
+            if existing is not None:
+                self._check_same(existing, self._record(job))
+        async with aclosing(live.watch()) as events:
+            async for event in events:
+                yield event
+
+    async def drain(self) -> None:
+        """Admit nothing new and wait for what runs."""
+        self._draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def prune(self) -> None:
+        """Forget results older than the retention."""
+        await self._store.prune(self._clock.now() - self._capacity.retention)
+
+    async def _admit(self, job: Job) -> Job:
+        """Return the job as it will run; in a session that is with the session's limits."""
+        if self._draining:
+            raise Unavailable("the sandbox is shutting down; try again elsewhere", retry_after=1.0)
+        isolation = await self._jail.isolation()
+        if not isolation.safe:
+            raise SandboxUnsafe(isolation)
+        if self._waiting >= self._capacity.max_waiting:
+            raise SandboxBusy(
+                f"all {self._capacity.slots} slots are busy and {self._waiting} executions wait; try again later",
+                retry_after=2.0,
+            )
+        if job.session_id:
+            session = await self._sessions.find(job.session_id, job.owner)
+            return replace(job, limits=session.limits)
+        return job
+
+    def _record(self, job: Job) -> Record:
+        return Record(
+            execution_id=job.execution_id,
+            owner=job.owner,
+            digest=job.digest(),
+            state=State.RUNNING,
+            node=self._node,
+            boot=self._boot,
+            created_at=self._clock.now(),
+        )
+
+    def _check_same(self, existing: Record, wanted: Record) -> None:
+        if existing.owner != wanted.owner:
+            raise ExecutionNotFound(wanted.execution_id)
+        if existing.digest != wanted.digest:
+            raise ExecutionIdReused(wanted.execution_id)
+
+    async def _replay(self, existing: Record) -> AsyncIterator[Event]:
+        if existing.state is State.RUNNING:
+            raise Unavailable(
+                f"execution '{existing.execution_id}' runs on node '{existing.node}'; ask there, or again later",
+                retry_after=1.0,
+                metadata={"node": existing.node},
+            )
+        async for event in self._store.replay(existing.owner, existing.execution_id):
+            yield event
+
+    def _begin(self, key: tuple[str, str], job: Job, record: Record) -> LiveExecution:
+        live = LiveExecution()
+        self._live[key] = live
+        task = asyncio.create_task(self._drive(key, job, record, live))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return live
+
+    async def _drive(self, key: tuple[str, str], job: Job, record: Record, live: LiveExecution) -> None:
+        """Run the job to its end, store the result, then show the end: a fact commits before it is told."""
+        failure: Exception | None = None
+        try:
+            finished = await self._run(job, live)
+            await self._store.finish(record, [*live.events, finished], self._clock.now())
+            live.publish(finished)
+        except Exception as error:
+            log.exception("an execution failed", extra={"event": "sandbox.failed"})
+            failure = error
+            raise
+        finally:
+            del self._live[key]
+            live.close(failure)
+
+    async def _run(self, job: Job, live: LiveExecution) -> Finished:
+        began = self._clock.monotonic()
+        with self._observer.execution(job) as observed:
+            self._waiting += 1
+            try:
+                granted = await self._slot(live)
+            finally:
+                self._waiting -= 1
+            finished = Finished(status=Status.CANCELLED)
+            if granted:
+                try:
+                    async with self._sessions.turn(job.session_id, job.owner):
+                        finished = await self._consume(job, live, began)
+                finally:
+                    self._slots.release()
+                if finished.state_lost:
+                    await self._sessions.forget(job.session_id)
+            started = next((event for event in live.events if isinstance(event, Started)), None)
+            observed(started, finished)
+            return finished
+
+    async def _slot(self, live: LiveExecution) -> bool:
+        """Wait for a slot; False when the callers left first."""
+        acquire = asyncio.ensure_future(self._slots.acquire())
+        leave = asyncio.ensure_future(live.abandoned.wait())
+        try:
+            await asyncio.wait((acquire, leave), return_when=asyncio.FIRST_COMPLETED)
+            if acquire.done() and not acquire.cancelled():
+                return True
+            return False
+        finally:
+            leave.cancel()
+            if not acquire.done():
+                acquire.cancel()
+
+    async def _consume(self, job: Job, live: LiveExecution, began: float) -> Finished:
+        key = f"{job.owner.tenant}/{job.execution_id}"
+        cancel = asyncio.create_task(self._cancel_when_abandoned(key, live))
+        try:
+            async for event in self._jail.run(key, job):
+                if isinstance(event, Finished):
+                    return event
+                if isinstance(event, Started):
+                    event = replace(event, queued=self._clock.monotonic() - began)  # noqa: PLW2901
+                live.publish(event)
+        finally:
+            cancel.cancel()
+            await asyncio.gather(cancel, return_exceptions=True)
+        return Finished(status=Status.SANDBOX_ERROR, detail="the sandbox fell silent")
+
+    async def _cancel_when_abandoned(self, key: str, live: LiveExecution) -> None:
+        await live.abandoned.wait()
+        await self._jail.cancel(key)

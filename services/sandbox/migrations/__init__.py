@@ -1,0 +1,1 @@
+"""The schema of the sandbox service, version by version."""
