@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -222,9 +223,18 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
 def main(name: str) -> None:
     """Run `services.<name>` as this process; settings that do not hold end it with code 2 and every problem."""
     configure_logs(name, os.environ.get("PROCTOR_LOG_LEVEL", "INFO"))
+    if os.environ.get("PROCTOR_END_WITH_PARENT"):
+        end_with_parent()
     try:
         code = uvloop.run(run(name, os.environ))
     except SettingsError as error:
         sys.stderr.write("".join(f"{problem}\n" for problem in error.problems))
         code = 2
     raise SystemExit(code)
+
+
+def end_with_parent() -> None:
+    """Have the kernel send SIGTERM when the process that started this one dies, however it dies. Linux only."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -1,0 +1,196 @@
+"""The commands. Each one reads its arguments, makes one call, and prints what came back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from services.cli.ask import Decider, ask, decide, follow
+from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
+from services.cli.ingest import ingest, tell
+from services.cli.show import plain
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+runs = typer.Typer(no_args_is_help=True, help="Look at runs.")
+approvals = typer.Typer(no_args_is_help=True, help="See what waits for a person, and decide it.")
+sources = typer.Typer(no_args_is_help=True, help="See sources.")
+app.add_typer(runs, name="runs")
+app.add_typer(approvals, name="approvals")
+app.add_typer(sources, name="sources")
+
+DataDir = Annotated[Path, typer.Option(help="Folder of databases, logs and sockets.", envvar="PROCTOR_DATA_DIR")]
+console = Console()
+
+
+def _gateway() -> Gateway:
+    return open_gateway()
+
+
+@app.callback()
+def proctor() -> None:
+    """Answers from your documents, cites what it read, and asks before it acts."""
+
+
+@app.command()
+def up(
+    data_dir: DataDir = Path(".proctor"),
+    listen: Annotated[str, typer.Option(help="Where HTTP is served.")] = "127.0.0.1:8080",
+    in_process: Annotated[bool, typer.Option("--in-process", help="One process, one event loop.")] = False,
+    ingest_path: Annotated[Path | None, typer.Option("--ingest", help="Files to ingest once it serves.")] = None,
+    source: Annotated[str, typer.Option(help="Source to ingest into.")] = "documents",
+    question: Annotated[str, typer.Option("--ask", help="Question to ask then.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Stop after the answer.")] = False,
+) -> None:
+    """Start the whole suite and serve until Ctrl-C."""
+    # Imported here: gRPC and the services are needed by this command alone.
+    from services.cli.tour import Tour
+    from services.cli.up import AlreadyRunning
+    from services.cli.up import up as run
+
+    tour = Tour(console, ingest=ingest_path, source=source, question=question, once=once)
+    try:
+        code = run(data_dir, listen, console, tour, in_process=in_process)
+    except AlreadyRunning as error:
+        raise _failure(str(error)) from None
+    raise typer.Exit(code)
+
+
+@app.command()
+def serve(name: Annotated[str, typer.Argument(help="approval, gateway, orchestrator, retrieval or sandbox")]) -> None:
+    """Run one service alone, with settings from PROCTOR_<SERVICE>_<FIELD>."""
+    from services.chassis.serve import main
+    from services.cli.layout import NAMES
+
+    if name not in NAMES:
+        raise _failure(f"there is no service '{name}'; there are {', '.join(sorted(NAMES))}")
+    main(name)
+
+
+@app.command(name="ask")
+def ask_command(
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    agent: Annotated[str, typer.Option(help="Agent id or name.")] = "",
+    model: Annotated[str, typer.Option(help="Model id.")] = "",
+    source: Annotated[list[str] | None, typer.Option(help="Source to answer from; may be repeated.")] = None,
+    conversation: Annotated[str, typer.Option(help="Conversation to continue.")] = "",
+) -> None:
+    """Ask, and watch the answer being written with its sources. Asks back before anything acts."""
+    gateway = _gateway()
+    options = {"agent_id": agent, "model": model, "sources": source, "conversation_id": conversation}
+    body = {name: value for name, value in options.items() if value}
+    raise typer.Exit(ask(gateway, question, console, Decider(gateway, console), **body))
+
+
+@app.command(name="ingest")
+def ingest_command(
+    path: Annotated[Path, typer.Argument(exists=True, help="File or folder.")],
+    source: Annotated[str, typer.Option(help="Source to ingest into; made if missing.")] = "documents",
+) -> None:
+    """Bring documents into a source; the same files again change nothing."""
+    result = ingest(_gateway(), path, source, console)
+    tell(result, console)
+    raise typer.Exit(1 if result.failed else 0)
+
+
+@app.command()
+def doctor(data_dir: DataDir = Path(".proctor")) -> None:
+    """Say what works on this machine, and how to mend what does not."""
+    from services.cli.doctor import Grade, examine
+
+    marks = {Grade.GOOD: "[green]✓[/]", Grade.LIMITED: "[yellow]![/]", Grade.BAD: "[red]✗[/]"}
+    findings = examine(os.environ, data_dir, os.environ.get("PROCTOR_URL", DEFAULT_URL))
+    for finding in findings:
+        console.print(f"{marks[finding.grade]} [bold]{finding.name}[/]  {escape(finding.found)}", highlight=False)
+        if finding.remedy:
+            console.print(f"    {escape(finding.remedy)}", style="dim", highlight=False)
+    raise typer.Exit(1 if any(finding.grade is Grade.BAD for finding in findings) else 0)
+
+
+@runs.command("list")
+def list_runs(limit: Annotated[int, typer.Option(help="Most runs.")] = 20) -> None:
+    """List your runs, newest first."""
+    table = Table("run", "state", "agent", "model", "question", box=None, header_style="bold")
+    for number, run in enumerate(_gateway().pages("/v1/runs", "runs", {"page_size": min(limit, 500)})):
+        if number == limit:
+            break
+        state = _word(run["state"], "RUN_STATE_")
+        table.add_row(run["run_id"], state, run["agent_name"], run["model"], escape(plain(run["question"])))
+    console.print(table)
+
+
+@runs.command("show")
+def show_run(run_id: Annotated[str, typer.Argument(help="Run id.")]) -> None:
+    """Show a run from its first event, and follow it while it works."""
+    gateway = _gateway()
+    events = gateway.stream("GET", f"/v1/runs/{run_id}/events")
+    raise typer.Exit(follow(gateway, events, console, None))
+
+
+@approvals.command("list")
+def list_approvals(
+    everything: Annotated[bool, typer.Option("--all", help="Decided ones too.")] = False,
+) -> None:
+    """List what waits for a decision."""
+    params = {} if everything else {"state": "pending"}
+    table = Table("approval", "state", "tool", "asked by", "reason", box=None, header_style="bold")
+    for approval in _gateway().pages("/v1/approvals", "approvals", params):
+        table.add_row(*_approval_row(approval))
+    console.print(table)
+
+
+@approvals.command()
+def allow(
+    approval_id: Annotated[str, typer.Argument(help="Approval id.")],
+    remember: Annotated[str, typer.Option(help="once, conversation or always")] = "once",
+    comment: Annotated[str, typer.Option(help="What the model should know.")] = "",
+) -> None:
+    """Allow a call as asked."""
+    decide(_gateway(), console, approval_id, {"decision": "approve", "remember": remember, "comment": comment})
+
+
+@approvals.command()
+def deny(
+    approval_id: Annotated[str, typer.Argument(help="Approval id.")],
+    comment: Annotated[str, typer.Option(help="What the model should know.")] = "",
+) -> None:
+    """Refuse a call."""
+    decide(_gateway(), console, approval_id, {"decision": "deny", "comment": comment})
+
+
+@approvals.command()
+def watch() -> None:
+    """Print requests and decisions as they come, until Ctrl-C."""
+    for event in _gateway().stream("GET", "/v1/approvals/stream"):
+        console.print(" · ".join(_approval_row(json.loads(event.data))), highlight=False)
+
+
+@sources.command("list")
+def list_sources() -> None:
+    """List the sources you may read."""
+    table = Table("source", "documents", "passages", "description", box=None, header_style="bold")
+    for source in _gateway().pages("/v1/sources", "sources"):
+        counts = (str(source["documents"]), str(source["passages"]))
+        table.add_row(escape(source["name"]), *counts, escape(plain(source["description"])))
+    console.print(table)
+
+
+def _approval_row(approval: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    texts = (approval["tool"], approval["requested_by"], approval["reason"])
+    tool, asker, reason = (escape(plain(text)) for text in texts)
+    return approval["approval_id"], _word(approval["state"], "APPROVAL_STATE_"), tool, asker, reason
+
+
+def _word(value: object, prefix: str) -> str:
+    return str(value).removeprefix(prefix).lower()
+
+
+def _failure(message: str) -> typer.Exit:
+    Console(stderr=True).print(f"[red]{escape(message)}[/]", highlight=False, soft_wrap=True)
+    return typer.Exit(1)

@@ -1,0 +1,175 @@
+"""`proctor up`: the five services as one group, as processes or on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+from rich.markup import escape
+
+from services.chassis.logs import configure_logs
+from services.chassis.platform import open_platform
+from services.chassis.serve import ServerLimits, launch
+from services.cli.group import Group, Member, MemberFailed, StartTimeout, python_module
+from services.cli.layout import HTTP, MAY_NOT_SERVE, NAMES, WAVES, Layout, environment, make_layout
+from services.cli.probe import SERVING, wait_for_grpc, wait_for_http
+
+# What to do once the suite serves; returns the exit code that ends it, or None to go on serving.
+Then = Callable[[Layout], Awaitable[int | None]]
+
+
+class AlreadyRunning(Exception):
+    """Another suite uses the same data folder."""
+
+
+def up(data_dir: Path, listen: str, console: Console, then: Then, *, in_process: bool) -> int:
+    """Run the suite until a signal, the first failure, or `then`'s word; returns the exit code."""
+    layout = make_layout(data_dir, listen)
+    try:
+        with only_one(layout):
+            environ = environment(layout, os.environ)
+            run = run_in_process if in_process else run_processes
+            return uvloop.run(run(layout, environ, console, then))
+    finally:
+        layout.remove()
+
+
+@contextmanager
+def only_one(layout: Layout) -> Iterator[None]:
+    """Hold the data folder's lock, or raise AlreadyRunning. The kernel frees it however the process ends."""
+    with (layout.data_dir / "up.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(
+                f"a suite already uses {layout.data_dir}; stop it, or start this one with another --data-dir"
+            ) from None
+        yield
+
+
+async def run_processes(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
+    """Run each service as a process of its own."""
+    group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": "1"})
+    return await _supervised(
+        console,
+        start=lambda: _start_processes(group, layout, console),
+        failure=group.wait,
+        then=lambda: then(layout),
+        stop=group.stop,
+    )
+
+
+async def _start_processes(group: Group, layout: Layout, console: Console) -> None:
+    for wave in WAVES:
+        health = await group.start([_member(layout, name) for name in wave])
+        for name, status in health.items():
+            tell_health(console, layout, name, status)
+
+
+def _member(layout: Layout, name: str) -> Member:
+    address = layout.address(name)
+
+    async def healthy() -> str:
+        return await (wait_for_http(layout.url) if name == HTTP else wait_for_grpc(address))
+
+    return Member(name=name, command=python_module(name), log=layout.logs / f"{name}.log", healthy=healthy)
+
+
+async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
+    """Run every service on this event loop; calls between them still cross real channels."""
+    log = (layout.logs / "proctor.log").open("a", encoding="utf-8")
+    configure_logs("proctor", environ.get("PROCTOR_LOG_LEVEL", "INFO"), log)
+    stops: list[Callable[[], Awaitable[None]]] = []
+
+    async def start() -> None:
+        for name in NAMES:
+            platform = open_platform(name, environ)
+            stops.append(platform.telemetry.shutdown)
+            running = await launch(name, platform, environ)
+            stops.append(lambda running=running: running.stop(ServerLimits().stop_grace))  # type: ignore[misc]
+            health = SERVING if name == HTTP else await wait_for_grpc(layout.address(name))
+            tell_health(console, layout, name, health)
+
+    async def stop() -> None:
+        while stops:
+            await stops.pop()()
+
+    try:
+        return await _supervised(
+            console, start=start, failure=asyncio.Event().wait, then=lambda: then(layout), stop=stop
+        )
+    finally:
+        log.close()
+
+
+async def _supervised(
+    console: Console,
+    *,
+    start: Callable[[], Awaitable[object]],
+    failure: Callable[[], Awaitable[object]],
+    then: Callable[[], Awaitable[int | None]],
+    stop: Callable[[], Awaitable[None]],
+) -> int:
+    """Start, do what comes then, serve; whatever ends that, stop. Returns the exit code."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+
+    async def until_told() -> int:
+        await asked.wait()
+        return 0
+
+    async def until_failure() -> int:
+        await failure()
+        return 1
+
+    async def until_done() -> int:
+        code = await then()
+        return code if code is not None else await until_told()
+
+    async def work() -> int:
+        await start()
+        return await first_of(until_done(), until_failure())
+
+    try:
+        return await first_of(work(), until_told())
+    except MemberFailed as error:
+        console.print(f"[bold red]{error}[/]; the end of its log:")
+        console.print(error.tail, markup=False, highlight=False)
+        return error.code
+    except StartTimeout as error:
+        console.print(f"[bold red]{escape(str(error))}[/]")
+        return 1
+    finally:
+        await stop()
+
+
+async def first_of(*works: Coroutine[Any, Any, int]) -> int:
+    """Return the result of the work that ends first, or raise its failure; the others are cancelled and awaited."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def tell_health(console: Console, layout: Layout, name: str, status: str) -> None:
+    """Print one service's state; one that must serve and does not is a failure."""
+    if status == SERVING:
+        console.print(f"[green]✓[/] {name}", highlight=False)
+    elif name in MAY_NOT_SERVE:
+        console.print(f"[yellow]![/] {name} does not serve here: `proctor doctor` says why", highlight=False)
+    else:
+        raise StartTimeout(f"{name} is {status}; see {layout.logs / (name + '.log')}")
