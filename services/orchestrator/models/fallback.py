@@ -54,7 +54,6 @@ class Fallback:
                             yield replace(event, fallback_from=first.info.model_id)
                         else:
                             yield event
-                return
             except ModelError as error:
                 if error.after_first_token and not queue and not restarted and error.retryable:
                     restarted = True
@@ -62,6 +61,8 @@ class Fallback:
                 if not queue or not _may_go_on(error, request):
                     raise
                 withdrawn = error.reason if error.after_first_token else ""
+            else:
+                return
             if withdrawn:
                 yield Retraction(reason=withdrawn)
 

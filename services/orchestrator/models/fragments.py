@@ -116,7 +116,7 @@ class CallAssembler:
 
 
 def finished_call(call_id: str, name: str, text: str, reason_names: Mapping[str, str]) -> ToolCall:
-    """Return the call with canonical arguments and its reason apart; with the text as it is when it is no JSON object."""
+    """Return the call with canonical arguments and its reason apart; with the text itself when that is no object."""
     with suppress(ValueError, RecursionError):
         arguments = json.loads(text) if text.strip() else {}
         if isinstance(arguments, dict):

@@ -11,7 +11,7 @@ from services.orchestrator.models.timing import CallClock
 
 
 class Holding:
-    """Keeps the pieces of a reply back until it is complete, when the request asks for that; what was withdrawn is lost.
+    """Keeps the pieces of a reply back until it is complete, when the request asks for that; what is withdrawn is lost.
 
     The reply is bounded by the model's output limit, so what is held is too.
     """

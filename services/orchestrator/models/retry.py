@@ -52,11 +52,12 @@ class Retrying:
                 async with aclosing(self._inner.stream(request, call)) as events:
                     async for event in events:
                         yield event
-                return
             except ModelError as error:
                 delay = self._delay(error, failures, call)
                 if delay is None:
                     raise
+            else:
+                return
             failures += 1
             await self._sleep(delay)
 

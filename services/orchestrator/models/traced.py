@@ -29,7 +29,7 @@ Describe = Callable[[str], ModelSettings | None]
 class Traced:
     """The outermost layer: a `ChatModel` that starts the clock of each call and tells what it measured.
 
-    The span is current for nobody: it would leak over the `yield`s. Its parent is the context of whoever iterates first.
+    The span is current for nobody: it would leak over the `yield`s. Its parent is the context of who iterates first.
     """
 
     def __init__(self, inner: TimedModel, telemetry: Telemetry, clock: Clock, describe: Describe) -> None:
