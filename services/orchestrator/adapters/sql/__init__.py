@@ -1,0 +1,1 @@
+"""The orchestrator's database, SQLite or PostgreSQL by URL, through SQLAlchemy Core."""

@@ -1,0 +1,98 @@
+"""Admitting a run: everything it needs from its first moment, in one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.adapters.sql.conversations import active_run, append_messages, lock_conversation
+from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, serialize
+from services.orchestrator.adapters.sql.rows import new_run_row, run_from_row
+from services.orchestrator.adapters.sql.tables import checkpoints, conversations, messages, runs, segments
+from services.orchestrator.adapters.sql.usage import reserve
+from services.orchestrator.domain.conversation import ConversationBusy, ConversationNotFound, MessageNotFound
+from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
+from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership
+
+
+async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now: datetime) -> Admission:
+    """Insert the run, or find the one its request started. Contract: `RunStore.admit`."""
+    run = new.run
+    if run.request_id:
+        # Two copies of one request pass one after the other, so that the second finds what the first made.
+        await serialize(connection, f"request:{run.tenant}:{run.user}:{run.request_id}")
+        existing = await _run_of_request(connection, run)
+        if existing is not None:
+            if existing.request_digest != new.request_digest:
+                raise RequestIdReused(run.request_id, existing.run_id)
+            return Admission(run=run_from_row(existing), ownership=None)
+    await reserve(connection, new, now)
+    if run.conversation_id:
+        await _join_conversation(connection, new, now)
+    row = new_run_row(new, terms, now)
+    lease = DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
+    inserted = (await connection.execute(insert(runs).values(**row, lease_until=lease).returning(runs))).one()
+    await connection.execute(insert(checkpoints).values(run_id=run.run_id, head=new.checkpoint.head, saved_at=now))
+    if new.checkpoint.new_segments:
+        await connection.execute(
+            insert_new(connection, segments),
+            [
+                {"run_id": run.run_id, "digest": s.digest, "kind": s.kind, "content": s.content}
+                for s in new.checkpoint.new_segments
+            ],
+        )
+    admitted = run_from_row(inserted)
+    ownership = Ownership(
+        run=admitted, owner=terms.owner, epoch=1, next_sequence=1, reserved_until=terms.block, taken_over=False
+    )
+    return Admission(run=admitted, ownership=ownership)
+
+
+async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
+    same = (runs.c.tenant == run.tenant) & (runs.c.user_id == run.user) & (runs.c.request_id == run.request_id)
+    return (await connection.execute(select(runs).where(same))).one_or_none()
+
+
+async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> None:
+    """Make or check the conversation, supersede what is asked for, and append the user's message."""
+    run = new.run
+    if new.title:
+        await connection.execute(
+            insert_new(connection, conversations).values(
+                conversation_id=run.conversation_id,
+                tenant=run.tenant,
+                user_id=run.user,
+                title=new.title,
+                title_search=new.title.casefold(),
+                created_at=now,
+                updated_at=now,
+                next_position=1,
+                tool_memory=b"",
+            )
+        )
+    conversation = await lock_conversation(connection, run.conversation_id)
+    if conversation is None or (conversation.tenant, conversation.user_id) != (run.tenant, run.user):
+        raise ConversationNotFound(run.conversation_id)
+    if busy := await active_run(connection, run.conversation_id):
+        raise ConversationBusy(run.conversation_id, busy)
+    if new.supersede_message_id:
+        await _supersede(connection, run, new.supersede_message_id)
+    new_messages = (new.user_message,) if new.user_message else ()
+    await append_messages(connection, conversation, run.run_id, new_messages, now)
+
+
+async def _supersede(connection: AsyncConnection, run: Run, message_id: str) -> None:
+    """Mark the message and all in force after it as replaced by this run. Nothing is lost."""
+    here = messages.c.conversation_id == run.conversation_id
+    in_force = messages.c.superseded_by == ""
+    position = await connection.scalar(
+        select(messages.c.position).where(here, in_force, messages.c.message_id == message_id)
+    )
+    if position is None:
+        raise MessageNotFound(message_id)
+    await connection.execute(
+        update(messages).where(here, in_force, messages.c.position >= position).values(superseded_by=run.run_id)
+    )

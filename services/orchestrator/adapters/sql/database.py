@@ -1,0 +1,66 @@
+"""Opening the orchestrator's database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.chassis.clock import Clock
+from services.chassis.database import migrate, open_engine
+from services.orchestrator.adapters.sql.artifacts import SqlArtifactRecords
+from services.orchestrator.adapters.sql.conversations import SqlConversations
+from services.orchestrator.adapters.sql.exclusive import ExclusiveFile
+from services.orchestrator.adapters.sql.runs import SqlRunStore
+from services.orchestrator.adapters.sql.signals import NoSignals, PostgresSignals
+from services.orchestrator.adapters.sql.usage import SqlUsage
+from services.orchestrator.journal.ports import Signals
+
+MIGRATIONS = "services.orchestrator:migrations"
+
+
+class Database:
+    """The stores over one engine. Make it with `open`."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, signals: Signals, lock: ExclusiveFile | None) -> None:
+        self.engine = engine
+        self.runs = SqlRunStore(engine, clock)
+        self.conversations = SqlConversations(engine, clock)
+        self.artifacts = SqlArtifactRecords(engine, clock)
+        self.usage = SqlUsage(engine, clock)
+        self.signals = signals
+        self._lock = lock
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock) -> Database:
+        """Open and migrate the database at `url`.
+
+        A SQLite file is held alone while it is open, or DatabaseHeld is raised; then every run left by the previous
+        process is an orphan and its writes are fenced.
+        """
+        parsed = make_url(url)
+        lock = None
+        signals: Signals = PostgresSignals(parsed)
+        if parsed.get_backend_name() == "sqlite":
+            lock = ExclusiveFile(Path(parsed.database or ""))
+            lock.acquire()
+            signals = NoSignals()
+        engine = open_engine(url)
+        try:
+            await migrate(engine, MIGRATIONS)
+            database = cls(engine, clock, signals, lock)
+            if lock is not None:
+                await database.runs.disown_all()
+        except BaseException:
+            await engine.dispose()
+            if lock is not None:
+                lock.release()
+            raise
+        return database
+
+    async def close(self) -> None:
+        """Close every connection and give the file back."""
+        await self.engine.dispose()
+        if self._lock is not None:
+            self._lock.release()

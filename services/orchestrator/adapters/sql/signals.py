@@ -1,0 +1,60 @@
+"""Hearing of other processes' changes: LISTEN on PostgreSQL; on SQLite there is no other process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import asyncpg
+from sqlalchemy.engine import URL
+
+from services.orchestrator.adapters.sql.dialect import CHANNEL
+from services.orchestrator.adapters.sql.runs import CANCEL_PREFIX
+from services.orchestrator.journal.ports import RunSignal
+
+_RECONNECT = 0.5
+_KEEPALIVE = 10.0
+_log = logging.getLogger(__name__)
+
+
+class NoSignals:
+    """For a database that one process holds alone."""
+
+    async def listen(self, heard: Callable[[RunSignal], None]) -> None:
+        """Return at once: nothing will be heard."""
+
+
+class PostgresSignals:
+    """Listens on one connection of its own and reconnects by itself."""
+
+    def __init__(self, url: URL) -> None:
+        self._dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    async def listen(self, heard: Callable[[RunSignal], None]) -> None:
+        """Call `heard` for every notification; after each (re)connection once for any run, since some were missed."""
+        while True:
+            try:
+                await self._listen_once(heard)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                _log.warning("listening to the database broke", extra={"event": "signals_lost"}, exc_info=True)
+            await asyncio.sleep(_RECONNECT)
+
+    async def _listen_once(self, heard: Callable[[RunSignal], None]) -> None:
+        def notified(connection: object, pid: int, channel: str, payload: object) -> None:
+            text = str(payload)
+            if text.startswith(CANCEL_PREFIX):
+                heard(RunSignal(run_id=text.removeprefix(CANCEL_PREFIX), cancel=True))
+            else:
+                heard(RunSignal(run_id=text))
+
+        connection = await asyncpg.connect(self._dsn, timeout=5)
+        try:
+            await connection.add_listener(CHANNEL, notified)
+            heard(RunSignal(run_id=""))
+            while True:
+                # A half-open connection says nothing for ever; a query finds out.
+                await asyncio.sleep(_KEEPALIVE)
+                await connection.execute("SELECT 1", timeout=5)
+        finally:
+            connection.terminate()

@@ -1,0 +1,48 @@
+"""Transactions whose transient failures are told apart from defects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.chassis.database import reading
+from services.orchestrator.journal.ports import StoreUnavailable
+
+# Connection lost, transaction rolled back by the server, out of resources, shut down by the operator.
+# https://www.postgresql.org/docs/15/errcodes-appendix.html
+_TRANSIENT_CLASSES = ("08", "40", "53", "57")
+
+
+@asynccontextmanager
+async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer."""
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    except (DBAPIError, OSError, TimeoutError, PoolTimeout) as error:
+        if is_transient(error):
+            raise StoreUnavailable("the database does not answer; try again in a moment", retry_after=1.0) from error
+        raise
+
+
+@asynccontextmanager
+async def looking(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
+    async with writing(reading(engine)) as connection:
+        yield connection
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same transaction may succeed later."""
+    if not isinstance(error, DBAPIError):
+        return True
+    state = getattr(error.orig, "sqlstate", None) or ""
+    return (
+        error.connection_invalidated
+        or isinstance(error, OperationalError | InterfaceError)
+        or str(state)[:2] in _TRANSIENT_CLASSES
+    )

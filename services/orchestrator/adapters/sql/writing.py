@@ -1,0 +1,197 @@
+"""The group commit: pieces of many runs' journals in one transaction, each checked against its run's epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, insert, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
+from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, signal, upsert
+from services.orchestrator.adapters.sql.rows import pending_json
+from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
+from services.orchestrator.adapters.sql.usage import settle
+from services.orchestrator.journal.ports import LeaseTerms, RunWrite, WriteOutcome, WriteResult
+
+_FENCE = (
+    runs.c.run_id,
+    runs.c.owner,
+    runs.c.epoch,
+    runs.c.last_sequence,
+    runs.c.cancel_requested_by,
+    runs.c.conversation_id,
+)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A run's row under lock, and what this transaction has made of it."""
+
+    row: Any
+    owner: str
+    last_sequence: int
+    reserved_until: int = 0
+    columns: dict[str, Any] = field(default_factory=dict)
+    touched: bool = False
+
+
+async def write(
+    connection: AsyncConnection, batch: Sequence[RunWrite], terms: LeaseTerms, now: datetime
+) -> list[WriteResult]:
+    """Apply every piece that its owner may write. Contract: `RunStore.write`."""
+    held = await _lock(connection, {piece.run_id for piece in batch})
+    results: list[WriteResult] = []
+    accepted: list[RunWrite] = []
+    for piece in batch:
+        run = held.get(piece.run_id)
+        outcome = WriteOutcome.FENCED if run is None else await _judge(connection, run, piece)
+        if outcome is None:
+            accepted.append(piece)
+            assert run is not None
+            _note(run, piece, now)
+            outcome = WriteOutcome.WRITTEN
+        results.append(WriteResult(outcome=outcome, cancel_requested_by=run.row.cancel_requested_by if run else ""))
+    refused = [p for p, r in zip(batch, results, strict=True) if r.outcome is WriteOutcome.CANCEL_REQUESTED]
+    await _insert_segments(connection, [*accepted, *refused])
+    await _insert_events(connection, accepted)
+    await _save_checkpoints(connection, accepted, now)
+    for piece in accepted:
+        if piece.ending is not None:
+            await _end(connection, held[piece.run_id].row, piece, now)
+    await _update_rows(connection, [run for run in held.values() if run.touched], terms, now)
+    await signal(connection, [run_id for run_id, run in held.items() if run.touched])
+    return results
+
+
+async def _lock(connection: AsyncConnection, run_ids: set[str]) -> dict[str, _Held]:
+    """Lock the rows in one order, so that two batches never wait for each other."""
+    rows = await connection.execute(
+        select(*_FENCE).where(runs.c.run_id.in_(run_ids)).order_by(runs.c.run_id).with_for_update()
+    )
+    return {row.run_id: _Held(row, row.owner, row.last_sequence) for row in rows}
+
+
+async def _judge(connection: AsyncConnection, run: _Held, piece: RunWrite) -> WriteOutcome | None:
+    """Return why the piece is not to be written, or None when it is."""
+    if run.row.epoch != piece.epoch:
+        return WriteOutcome.FENCED
+    if piece.events and run.row.last_sequence >= piece.last_sequence:
+        # Only this epoch moves `last_sequence`, so an earlier try of this batch was committed after all.
+        return await _earlier_outcome(connection, piece)
+    if run.owner != piece.owner:
+        handed_back_before = not run.owner and piece.release and not piece.events
+        return WriteOutcome.WRITTEN if handed_back_before else WriteOutcome.FENCED
+    if piece.guarded and run.row.cancel_requested_by:
+        return WriteOutcome.CANCEL_REQUESTED
+    return None
+
+
+async def _earlier_outcome(connection: AsyncConnection, piece: RunWrite) -> WriteOutcome:
+    found = await connection.scalar(
+        select(events.c.sequence).where(events.c.run_id == piece.run_id, events.c.sequence == piece.last_sequence)
+    )
+    return WriteOutcome.WRITTEN if found is not None else WriteOutcome.CANCEL_REQUESTED
+
+
+def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
+    """Fold the piece into what the row will be."""
+    run.touched = True
+    run.last_sequence = max(run.last_sequence, piece.last_sequence)
+    run.reserved_until = max(run.reserved_until, piece.reserved_until)
+    if piece.checkpoint is not None:
+        run.columns["min_reader"] = piece.checkpoint.min_reader
+    if piece.state is not None:
+        run.columns["state"] = int(piece.state)
+    if piece.pending is not None:
+        run.columns["pending"] = pending_json(piece.pending)
+    if piece.usage is not None:
+        run.columns["usage"] = asdict(piece.usage)
+    if piece.ending is not None:
+        run.columns |= {"finished_at": now, "failure": piece.ending.failure, "pending": []}
+    if piece.release:
+        run.owner = ""
+        # Nothing above was ever shown, so the next owner goes on without a hole.
+        run.columns |= {"owner": "", "lease_until": 0, "reserved_until": run.last_sequence}
+
+
+async def _insert_events(connection: AsyncConnection, accepted: Sequence[RunWrite]) -> None:
+    rows = [
+        {
+            "run_id": piece.run_id,
+            "sequence": event.sequence,
+            "kind": event.kind,
+            "size": len(event.payload),
+            "payload": event.payload,
+        }
+        for piece in accepted
+        for event in piece.events
+    ]
+    if rows:
+        await connection.execute(insert(events), rows)
+
+
+async def _insert_segments(connection: AsyncConnection, pieces: Sequence[RunWrite]) -> None:
+    rows = [
+        {"run_id": piece.run_id, "digest": s.digest, "kind": s.kind, "content": s.content}
+        for piece in pieces
+        if piece.checkpoint is not None
+        for s in piece.checkpoint.new_segments
+    ]
+    if rows:
+        await connection.execute(insert_new(connection, segments), rows)
+
+
+async def _save_checkpoints(connection: AsyncConnection, accepted: Sequence[RunWrite], now: datetime) -> None:
+    last = {
+        piece.run_id: {"run_id": piece.run_id, "head": piece.checkpoint.head, "saved_at": now}
+        for piece in accepted
+        if piece.checkpoint is not None
+    }
+    if last:
+        await connection.execute(
+            upsert(connection, checkpoints, ("run_id",), ("head", "saved_at")), list(last.values())
+        )
+
+
+async def _end(connection: AsyncConnection, row: Any, piece: RunWrite, now: datetime) -> None:
+    """Write the conversation's part of a run that ends, and settle its use."""
+    assert piece.ending is not None
+    if piece.usage is not None:
+        await settle(connection, piece.run_id, piece.usage)
+    if not row.conversation_id:
+        return
+    conversation = await lock_conversation(connection, row.conversation_id)
+    if conversation is None:
+        return
+    await append_messages(connection, conversation, piece.run_id, piece.ending.messages, now)
+    if piece.ending.tool_memory is not None:
+        await connection.execute(
+            update(conversations)
+            .where(conversations.c.conversation_id == row.conversation_id)
+            .values(tool_memory=piece.ending.tool_memory)
+        )
+
+
+async def _update_rows(connection: AsyncConnection, touched: Sequence[_Held], terms: LeaseTerms, now: datetime) -> None:
+    """Move the rows on and extend their leases: one statement for all, one more for each that changes otherwise."""
+    if not touched:
+        return
+    lease = DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
+    statement = (
+        update(runs)
+        .where(runs.c.run_id == bindparam("key"))
+        .values(
+            last_sequence=bindparam("last"), reserved_until=bindparam("reserved"), updated_at=now, lease_until=lease
+        )
+    )
+    await connection.execute(
+        statement,
+        [{"key": run.row.run_id, "last": run.last_sequence, "reserved": run.reserved_until} for run in touched],
+    )
+    for run in touched:
+        if run.columns:
+            await connection.execute(update(runs).where(runs.c.run_id == run.row.run_id).values(run.columns))

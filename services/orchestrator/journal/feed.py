@@ -1,0 +1,193 @@
+"""Readers of runs: kept events first, then the live tail, no gap and no double, in bounded memory.
+
+Every run that this process writes or someone here watches has one Tail: the last published events, bounded in bytes and
+shared by all readers. A reader holds only its cursor and the batch it is given. One that falls behind the tail's start
+reads pages from the store until it has caught up, with deltas joined. Both sources are prefixes of the same numbered
+list, so whichever a reader takes from, what comes after its cursor is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from services.orchestrator.codec_events import merge_deltas
+from services.orchestrator.domain.events import StampedEvent
+from services.orchestrator.journal.ports import EventLog, RunSignal
+
+# A batch of more events than this is worth the time of joining its deltas.
+_WORTH_MERGING = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedLimits:
+    """Bounds of reading.
+
+    `tail_bytes` of payloads are kept for each live run; `batch_bytes` and `batch_events` bound what one reader is given
+    at once (one larger event comes alone). `poll` is the longest a change by another process stays unseen when its
+    notification is lost, in seconds.
+    """
+
+    tail_bytes: int = 512 * 1024
+    batch_bytes: int = 256 * 1024
+    batch_events: int = 512
+    poll: float = 1.0
+
+
+class Tail:
+    """The newest published events of one run, and the means to wait for more."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._events: list[StampedEvent] = []
+        self._sequences: list[int] = []
+        self._bytes = 0
+        # Every published event above it is in the tail; None while this process does not write the run.
+        self.floor: int | None = None
+        # The newest number shown.
+        self.last_sequence = 0
+        # Whether its last event is the terminal one.
+        self.done = False
+        self.readers = 0
+        self._changed: asyncio.Future[None] | None = None
+
+    def open(self, floor: int) -> None:
+        """Begin to carry the run's events, all those after `floor`."""
+        self._events, self._sequences, self._bytes = [], [], 0
+        self.floor, self.last_sequence, self.done = floor, floor, False
+        self.wake()
+
+    def close(self) -> None:
+        """Stop carrying them: readers go on from the store."""
+        self._events, self._sequences, self._bytes = [], [], 0
+        self.floor = None
+        self.wake()
+
+    def publish(self, batch: Sequence[StampedEvent]) -> None:
+        """Show one or more events to the readers, in order; the oldest ones leave when the bound is passed."""
+        self._events.extend(batch)
+        self._sequences.extend(event.sequence for event in batch)
+        self._bytes += sum(len(event.payload) for event in batch)
+        self.last_sequence, self.done = batch[-1].sequence, batch[-1].terminal
+        if self._bytes > self._max_bytes:
+            self._trim()
+        self.wake()
+
+    def _trim(self) -> None:
+        """Drop the oldest until half the bound is left, so that trimming is rare."""
+        dropped = 0
+        while dropped < len(self._events) and self._bytes > self._max_bytes // 2:
+            self._bytes -= len(self._events[dropped].payload)
+            dropped += 1
+        self.floor = self._sequences[dropped - 1]
+        del self._events[:dropped], self._sequences[:dropped]
+
+    def after(self, cursor: int, limits: FeedLimits) -> Sequence[StampedEvent] | None:
+        """Return the next events after `cursor` within the limits; None when the tail does not reach back to it."""
+        if self.floor is None or cursor < self.floor:
+            return None
+        start = bisect_right(self._sequences, cursor)
+        stop, size = start, 0
+        while stop < len(self._events) and stop - start < limits.batch_events:
+            size += len(self._events[stop].payload)
+            if stop > start and size > limits.batch_bytes:
+                break
+            stop += 1
+        return self._events[start:stop]
+
+    def changed(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change. Take it before looking, so that no change is missed."""
+        if self._changed is None or self._changed.done():
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+
+class Feed:
+    """The events of runs, for readers in this process, whoever owns the runs."""
+
+    def __init__(self, log: EventLog, limits: FeedLimits) -> None:
+        self._log = log
+        self._limits = limits
+        self._tails: dict[str, Tail] = {}
+
+    def tail(self, run_id: str) -> Tail:
+        """Return the run's tail, made when it is missing. For the writer; `forget` ends it."""
+        tail = self._tails.get(run_id)
+        if tail is None:
+            tail = self._tails[run_id] = Tail(self._limits.tail_bytes)
+        return tail
+
+    def forget(self, run_id: str) -> None:
+        """Drop the tail once nobody here writes or reads the run."""
+        tail = self._tails.get(run_id)
+        if tail is not None and tail.readers == 0 and (tail.floor is None or tail.done):
+            del self._tails[run_id]
+
+    def heard(self, signal: RunSignal) -> None:
+        """Another process changed a run: its readers look again. An empty run id wakes them all."""
+        if signal.run_id:
+            tail = self._tails.get(signal.run_id)
+            if tail is not None:
+                tail.wake()
+            return
+        for tail in self._tails.values():
+            tail.wake()
+
+    async def watch(
+        self, run_id: str, after: int = 0, *, live: bool = True
+    ) -> AsyncGenerator[tuple[StampedEvent, ...], None]:
+        """Yield batches of events after the sequence `after`, up to the terminal one; then end.
+
+        With `live` false it ends where the kept events end. Deltas of a reader that lags are joined, never dropped; a
+        joined one carries the last sequence. Raises RunNotFound, and EventsPruned when events after `after` are gone.
+        The caller has checked whose run it is.
+        """
+        cursor = after
+        with self._reading(run_id) as tail:
+            while True:
+                changed = tail.changed()
+                batch = tail.after(cursor, self._limits)
+                if batch is None:
+                    batch = await self._page(run_id, cursor)
+                if batch:
+                    if len(batch) > _WORTH_MERGING:
+                        batch = merge_deltas(batch)
+                    cursor = batch[-1].sequence
+                    yield tuple(batch)
+                    if batch[-1].terminal:
+                        return
+                    continue
+                if not live or await self._has_ended(run_id, tail, cursor):
+                    return
+                await asyncio.wait({changed}, timeout=self._limits.poll)
+
+    async def _page(self, run_id: str, cursor: int) -> Sequence[StampedEvent]:
+        return await self._log.events(
+            run_id, cursor, limit=self._limits.batch_events, max_bytes=self._limits.batch_bytes
+        )
+
+    async def _has_ended(self, run_id: str, tail: Tail, cursor: int) -> bool:
+        """Return whether the run is over and this reader has nothing left to see."""
+        if tail.floor is not None and cursor >= tail.floor:
+            return tail.done  # written here: whatever is still to come, comes through the tail
+        status = await self._log.status(run_id)
+        # Events that came between the page and the status are read first.
+        return status.state.is_terminal and status.last_sequence <= cursor
+
+    @contextmanager
+    def _reading(self, run_id: str) -> Iterator[Tail]:
+        tail = self.tail(run_id)
+        tail.readers += 1
+        try:
+            yield tail
+        finally:
+            tail.readers -= 1
+            self.forget(run_id)

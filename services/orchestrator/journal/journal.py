@@ -1,0 +1,374 @@
+"""The journal of one owned run: what the loop writes to.
+
+Deltas are merged first and numbered when they are written; facts are numbered in their place and committed before
+anyone sees them or `fact` returns. Numbers come from a block that was reserved durably, so that no later owner reuses
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+from services.orchestrator.codec_events import EventEncoder, kind_of, stamped
+from services.orchestrator.domain.events import (
+    AnswerDelta,
+    Event,
+    Fact,
+    PendingCall,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    StampedEvent,
+    Terminal,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from services.orchestrator.domain.messages import Message, Usage
+from services.orchestrator.domain.run import Checkpoint, Fenced, Run, RunCancelRequested, RunState
+from services.orchestrator.journal.feed import Tail
+from services.orchestrator.journal.pending import Entry, Key, Queue, Text
+from services.orchestrator.journal.ports import Ending, Ownership, RunWrite, WriteOutcome, WriteResult
+
+# Characters of unwritten text from which on a source of text should wait for the writer.
+CONGESTED = 1024 * 1024
+
+_DELTAS = (AnswerDelta, ThinkingDelta, ToolCallDelta, ToolCallProgress)
+_TERMINALS = {
+    RunCompleted: RunState.COMPLETED,
+    RunFailed: RunState.FAILED,
+    RunCancelled: RunState.CANCELLED,
+}
+_log = logging.getLogger(__name__)
+
+
+class InterruptKind(Enum):
+    """Why a run's work must stop."""
+
+    CANCEL_REQUESTED = "cancel_requested"
+    OWNERSHIP_LOST = "ownership_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """Something outside the loop ends its work. `by` is who asked for the cancellation."""
+
+    kind: InterruptKind
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A RunWrite on its way, with the entry it came from (None for texts)."""
+
+    write: RunWrite
+    entry: Entry | None
+
+
+class Waker(Protocol):
+    """The writer, as a journal sees it."""
+
+    def touched(self, journal: RunJournal, *, urgent: bool) -> None:
+        """There is something to write; `urgent` does not wait for more to gather."""
+        ...
+
+
+class RunJournal:
+    """Writes one run. Made by `Journals`; not safe to use from another thread."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        tail: Tail,
+        writer: Waker,
+        block: int,
+        *,
+        closed: Callable[[RunJournal], None],
+    ) -> None:
+        self.run: Run = ownership.run
+        self.run_id: str = ownership.run.run_id
+        self.epoch: int = ownership.epoch
+        self.attempt: int = ownership.run.attempt
+        self.taken_over: bool = ownership.taken_over
+        self.tail = tail
+        self._owner = ownership.owner
+        self._writer = writer
+        self._block = block
+        self._on_closed = closed
+        self._encoder = EventEncoder(self.run_id, self.attempt)
+        self._queue = Queue()
+        self._last_text: Key | None = None
+        self._last_sequence = ownership.run.last_sequence
+        self._next = ownership.next_sequence
+        self._reserved = ownership.reserved_until
+        self._lost: Exception | None = None
+        self._closed = False
+        self._cancel_requested_by = ownership.run.cancel_requested_by
+        self._interrupt: asyncio.Future[Interrupt] | None = None
+
+    # --- for the loop ------------------------------------------------------------------------------------------
+
+    @property
+    def last_sequence(self) -> int:
+        """The last number given to an event, 0 before the first."""
+        return self._last_sequence
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run can still be written through this handle."""
+        return self._lost is None and not self._closed
+
+    @property
+    def cancel_requested_by(self) -> str:
+        """Who asked the run to stop, as far as this process knows; empty when nobody did."""
+        return self._cancel_requested_by
+
+    def delta(self, event: Event, step_id: str = "") -> None:
+        """Record an event without waiting. Texts are merged and may be shown one flush before they are committed;
+        any other event is committed before it is shown, in its place, and its failure is only logged.
+
+        After the run is lost or ended this does nothing: the loop learns it from `fact` or `interrupted`.
+        """
+        if not self.is_open:
+            return
+        if isinstance(event, _DELTAS):
+            was_empty = not self._queue.items
+            self._queue.add_text(event, step_id)
+            if was_empty:
+                # The first piece of a text goes out at once, what follows it gathers.
+                text = self._queue.items[0]
+                self._writer.touched(self, urgent=isinstance(text, Text) and text.key != self._last_text)
+            return
+        if isinstance(event, ToolCallStarted | RunCompleted | RunFailed | RunCancelled):
+            raise TypeError(f"{type(event).__name__} must be awaited: use fact or finish")
+        self._post(Entry(events=(event,), step_id=step_id))
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much text waits that a source of text should `await settle()` before it adds more."""
+        return self._queue.size > CONGESTED
+
+    async def settle(self) -> None:
+        """Return when everything recorded so far is committed."""
+        await self.fact()
+
+    async def fact(
+        self,
+        *events: Fact,
+        step_id: str = "",
+        checkpoint: Checkpoint | None = None,
+        state: RunState | None = None,
+        pending: tuple[PendingCall, ...] | None = None,
+        usage: Usage | None = None,
+        release: bool = False,
+    ) -> None:
+        """Commit `events` with what belongs to them in one transaction, after everything recorded before.
+
+        None leaves checkpoint, state, pending calls and usage as they are. `release` hands the run back with it; the
+        handle is closed then. A ToolCallStarted is refused with RunCancelRequested once someone asked the run to stop:
+        nothing of this call is recorded. Raises Fenced when another owner has the run, StoreUnavailable when the
+        database did not answer for as long as a lease lasts; the run is then no longer ours.
+        """
+        if any(isinstance(event, RunCompleted | RunFailed | RunCancelled) for event in events):
+            raise TypeError("a terminal event ends the run: use finish")
+        await self._commit(
+            Entry(
+                events=events,
+                step_id=step_id,
+                guarded=any(isinstance(event, ToolCallStarted) for event in events),
+                checkpoint=checkpoint,
+                state=state,
+                pending=pending,
+                usage=usage,
+                release=release,
+            )
+        )
+
+    async def finish(
+        self,
+        event: Terminal,
+        *,
+        messages: Sequence[Message] = (),
+        tool_memory: bytes | None = None,
+        step_id: str = "",
+    ) -> None:
+        """Commit the terminal event, the conversation's new messages and the run's end in one transaction.
+
+        `messages` are what this turn adds after the user's message, in order; `tool_memory` replaces what tools
+        remember in the conversation. The run's usage is the event's. The handle is closed then. Raises as `fact` does.
+        """
+        failure = event.reason if isinstance(event, RunFailed) else ""
+        await self._commit(
+            Entry(
+                events=(event,),
+                step_id=step_id,
+                state=_TERMINALS[type(event)],
+                usage=event.usage,
+                ending=Ending(messages=tuple(messages), tool_memory=tool_memory, failure=failure),
+                release=True,
+            )
+        )
+
+    async def hand_back(self, checkpoint: Checkpoint | None = None) -> None:
+        """Give the run up in good order, so that any replica may go on at once; the attempt does not count."""
+        await self._commit(Entry(checkpoint=checkpoint, release=True))
+
+    async def interrupted(self) -> Interrupt:
+        """Return when the run's work must stop: someone asked for it, or the run is no longer ours."""
+        if self._lost is not None:
+            return Interrupt(kind=InterruptKind.OWNERSHIP_LOST)
+        if self._cancel_requested_by:
+            return Interrupt(kind=InterruptKind.CANCEL_REQUESTED, by=self._cancel_requested_by)
+        if self._interrupt is None:
+            self._interrupt = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._interrupt)
+
+    # --- for the writer ----------------------------------------------------------------------------------------
+
+    def _post(self, entry: Entry) -> None:
+        self._queue.items.append(entry)
+        self._writer.touched(self, urgent=True)
+
+    async def _commit(self, entry: Entry) -> None:
+        if self._lost is not None:
+            raise self._lost
+        if self._closed:
+            raise Fenced(self.run_id, self.epoch)
+        entry.done = asyncio.get_running_loop().create_future()
+        self._post(entry)
+        await entry.done
+
+    def compose(self, now: datetime) -> list[Piece]:
+        """Number and encode everything that waits. Texts that may be shown before they are committed are shown."""
+        pieces: list[Piece] = []
+        texts: list[StampedEvent] = []
+        may_show = True
+        for item in self._queue.take():
+            if isinstance(item, Text):
+                texts.append(self._stamp(item.joined(), item.step_id, now))
+                self._last_text = item.key
+                continue
+            if texts:
+                pieces.append(self._text_piece(texts, show=may_show))
+                texts = []
+            may_show = False
+            self._last_text = None
+            if piece := self._entry_piece(item, now):
+                pieces.append(piece)
+        if texts:
+            pieces.append(self._text_piece(texts, show=may_show))
+        return pieces
+
+    def _text_piece(self, texts: Sequence[StampedEvent], *, show: bool) -> Piece:
+        if show and texts[-1].sequence <= self._reserved:
+            self.tail.publish(texts)
+        return Piece(write=self._write(tuple(texts)), entry=None)
+
+    def _entry_piece(self, entry: Entry, now: datetime) -> Piece | None:
+        first = self._next
+        try:
+            events = tuple(self._stamp(event, entry.step_id, now) for event in entry.events)
+        except (TypeError, ValueError) as error:
+            # One event that cannot be encoded fails its own call, not the run's other writes.
+            self._next = first
+            _fail(entry, error)
+            return None
+        return Piece(write=self._write(events, entry), entry=entry)
+
+    def _stamp(self, event: Event, step_id: str, now: datetime) -> StampedEvent:
+        sequence = self._next
+        payload = self._encoder.encode(event, sequence=sequence, at=now, step_id=step_id)
+        self._next += 1
+        self._last_sequence = sequence
+        return stamped(sequence, kind_of(event), payload)
+
+    def _write(self, events: tuple[StampedEvent, ...], entry: Entry | None = None) -> RunWrite:
+        last = self._next - 1
+        short = last + self._block // 2 > self._reserved
+        entry = entry or Entry()
+        return RunWrite(
+            run_id=self.run_id,
+            owner=self._owner,
+            epoch=self.epoch,
+            last_sequence=last if events else 0,
+            reserved_until=last + self._block if short else self._reserved,
+            events=events,
+            guarded=entry.guarded,
+            checkpoint=entry.checkpoint,
+            state=entry.state,
+            pending=entry.pending,
+            usage=entry.usage,
+            ending=entry.ending,
+            release=entry.release,
+        )
+
+    def settled(self, piece: Piece, result: WriteResult) -> None:
+        """Take the outcome of a piece: show what was committed, and tell who waits."""
+        if result.cancel_requested_by:
+            self.cancel_noted(result.cancel_requested_by)
+        match result.outcome:
+            case WriteOutcome.WRITTEN:
+                self._written(piece)
+            case WriteOutcome.CANCEL_REQUESTED:
+                if piece.entry is not None:
+                    _fail(piece.entry, RunCancelRequested(self.run_id, result.cancel_requested_by))
+            case WriteOutcome.FENCED:
+                self.lose(Fenced(self.run_id, self.epoch))
+                if piece.entry is not None:
+                    _fail(piece.entry, Fenced(self.run_id, self.epoch))
+
+    def _written(self, piece: Piece) -> None:
+        self._reserved = max(self._reserved, piece.write.reserved_until)
+        shown = self.tail.last_sequence
+        unseen = [event for event in piece.write.events if event.sequence > shown]
+        if unseen:
+            self.tail.publish(unseen)
+        if piece.write.release:
+            self._closed = True
+            if piece.write.ending is None:
+                self.tail.close()
+            self._on_closed(self)
+        if piece.entry is not None and piece.entry.done is not None and not piece.entry.done.done():
+            piece.entry.done.set_result(self._last_sequence)
+
+    def failed(self, piece: Piece, error: Exception) -> None:
+        """Take a failure of the store: what was shown may not be kept, so the run is not ours any more."""
+        self.lose(error)
+        if piece.entry is not None:
+            _fail(piece.entry, error)
+
+    def cancel_noted(self, by: str) -> None:
+        """Someone asked the run to stop."""
+        if not self._cancel_requested_by:
+            self._cancel_requested_by = by
+            self._wake(Interrupt(kind=InterruptKind.CANCEL_REQUESTED, by=by))
+
+    def lose(self, error: Exception) -> None:
+        """The run is not ours any more: refuse what waits and everything later."""
+        if not self.is_open:
+            return
+        self._lost = error
+        self.tail.close()
+        for item in self._queue.take():
+            if isinstance(item, Entry):
+                _fail(item, error)
+        self._wake(Interrupt(kind=InterruptKind.OWNERSHIP_LOST))
+        self._on_closed(self)
+
+    def _wake(self, interrupt: Interrupt) -> None:
+        if self._interrupt is not None and not self._interrupt.done():
+            self._interrupt.set_result(interrupt)
+
+
+def _fail(entry: Entry, error: Exception) -> None:
+    if entry.done is None:
+        _log.warning("an event was not recorded", extra={"event": "journal_event_dropped"}, exc_info=error)
+    elif not entry.done.done():
+        entry.done.set_exception(error)

@@ -1,0 +1,131 @@
+"""All runs that this process owns: opened, written by one writer, their leases kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from services.chassis.clock import Clock
+from services.orchestrator.domain.run import Fenced, NewRun, Run
+from services.orchestrator.journal.feed import Feed
+from services.orchestrator.journal.journal import RunJournal
+from services.orchestrator.journal.ports import LeaseTerms, Ownership, RunSignal, RunStore, Signals, StoreUnavailable
+from services.orchestrator.journal.writer import GroupWriter, Pacing
+
+_log = logging.getLogger(__name__)
+
+
+class Journals:
+    """Opens runs for writing. `start` begins writing, renewing and listening; `close` ends them."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        feed: Feed,
+        signals: Signals,
+        clock: Clock,
+        terms: LeaseTerms,
+        pacing: Pacing | None = None,
+    ) -> None:
+        self._store = store
+        self._feed = feed
+        self._signals = signals
+        self._terms = terms
+        self._writer = GroupWriter(store, terms, clock, pacing or Pacing())
+        self._open: dict[str, RunJournal] = {}
+        self._renew_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """How this process owns runs."""
+        return self._terms
+
+    @property
+    def open_runs(self) -> Sequence[RunJournal]:
+        """Return the journals of runs that this process owns now."""
+        return [journal for journal in self._open.values() if journal.is_open]
+
+    async def start(self) -> None:
+        """Begin the background work."""
+        self._tasks = [
+            asyncio.create_task(self._writer.run(), name="journal-writer"),
+            asyncio.create_task(self._keep_leases(), name="journal-leases"),
+            asyncio.create_task(self._signals.listen(self._heard), name="journal-signals"),
+        ]
+
+    async def close(self) -> None:
+        """Write what waits and stop. Runs still open keep their lease until it ends: hand them back before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def admit(self, new: NewRun) -> tuple[Run, RunJournal | None]:
+        """Admit a run and open it, or return the run that the same request started. Raises as `RunStore.admit`."""
+        admission = await self._store.admit(new, self._terms)
+        return admission.run, self.open(admission.ownership) if admission.ownership else None
+
+    async def claim(self, run_id: str) -> RunJournal | None:
+        """Take over or resume a run; None when another owner has it or it is over."""
+        ownership = await self._store.claim(run_id, self._terms)
+        return self.open(ownership) if ownership else None
+
+    def open(self, ownership: Ownership) -> RunJournal:
+        """Return the handle that writes an owned run; an earlier handle of the same run is fenced."""
+        run_id = ownership.run.run_id
+        if earlier := self._open.get(run_id):
+            earlier.lose(Fenced(run_id, earlier.epoch))
+        tail = self._feed.tail(run_id)
+        tail.open(ownership.run.last_sequence)
+        journal = RunJournal(ownership, tail, self._writer, self._terms.block, closed=self._forget)
+        self._open[run_id] = journal
+        return journal
+
+    async def request_cancel(self, tenant: str, run_id: str, by: str) -> Run:
+        """Record that the run shall stop and tell its owner. Raises RunNotFound."""
+        run = await self._store.request_cancel(tenant, run_id, by)
+        if run.cancel_requested_by and (journal := self._open.get(run_id)):
+            journal.cancel_noted(run.cancel_requested_by)
+        return run
+
+    def _forget(self, journal: RunJournal) -> None:
+        """A handle was closed or lost."""
+        if self._open.get(journal.run_id) is journal:
+            del self._open[journal.run_id]
+            self._feed.forget(journal.run_id)
+
+    def _heard(self, signal: RunSignal) -> None:
+        self._feed.heard(signal)
+        # Renewing at once tells who asked for a cancellation, and whether the run was taken from us.
+        if not signal.run_id or (signal.cancel and signal.run_id in self._open):
+            self._renew_now.set()
+
+    async def _keep_leases(self) -> None:
+        """Renew three times per lease, or at once when a signal asks for it."""
+        period = self._terms.duration.total_seconds() / 3
+        while True:
+            try:
+                async with asyncio.timeout(period):
+                    await self._renew_now.wait()
+            except TimeoutError:
+                pass
+            self._renew_now.clear()
+            try:
+                await self._renew()
+            except StoreUnavailable:
+                _log.warning("leases could not be renewed", extra={"event": "lease_renewal_failed"}, exc_info=True)
+
+    async def _renew(self) -> None:
+        held = {journal.run_id: journal for journal in self.open_runs}
+        if not held:
+            return
+        renewals = await self._store.renew({run_id: journal.epoch for run_id, journal in held.items()}, self._terms)
+        for renewal in renewals:
+            journal = held.pop(renewal.run_id)
+            if renewal.cancel_requested_by:
+                journal.cancel_noted(renewal.cancel_requested_by)
+        for run_id, journal in held.items():
+            # Those that ended meanwhile are closed, for which this does nothing.
+            journal.lose(Fenced(run_id, journal.epoch))

@@ -1,0 +1,140 @@
+"""The one writer of a process: what all runs have to say, committed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.chassis.clock import Clock
+from services.orchestrator.journal.journal import Piece, RunJournal
+from services.orchestrator.journal.ports import LeaseTerms, RunStore, RunWrite, StoreUnavailable, WriteResult
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pacing:
+    """How long texts gather between two commits, in seconds.
+
+    The pause is `per_commit` times what a commit takes at the moment, so it grows with load, within the two bounds.
+    """
+
+    shortest: float = 0.015
+    longest: float = 0.25
+    per_commit: float = 3.0
+
+
+class GroupWriter:
+    """Commits pieces of many runs in one transaction after another. `run` is its task."""
+
+    def __init__(self, store: RunStore, terms: LeaseTerms, clock: Clock, pacing: Pacing) -> None:
+        self._store = store
+        self._terms = terms
+        self._clock = clock
+        self._pacing = pacing
+        self._touched: dict[RunJournal, None] = {}
+        self._work = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._commit_takes = 0.0
+        self._last_commit = 0.0
+
+    def touched(self, journal: RunJournal, *, urgent: bool) -> None:
+        """Take `journal` into the next commit."""
+        self._touched[journal] = None
+        self._work.set()
+        if urgent:
+            self._urgent.set()
+
+    async def run(self) -> None:
+        """Write for ever; on cancellation what waits is written first."""
+        try:
+            while True:
+                await self._work.wait()
+                await self._gather()
+                await self._flush()
+        finally:
+            while self._touched:
+                await self._flush()
+
+    async def _gather(self) -> None:
+        """Give texts time to grow, unless something urgent waits."""
+        pause = min(max(self._commit_takes * self._pacing.per_commit, self._pacing.shortest), self._pacing.longest)
+        remaining = self._last_commit + pause - self._clock.monotonic()
+        if remaining <= 0 or self._urgent.is_set():
+            return
+        try:
+            async with asyncio.timeout(remaining):
+                await self._urgent.wait()
+        except TimeoutError:
+            return
+
+    async def _flush(self) -> None:
+        journals, self._touched = list(self._touched), {}
+        self._work.clear()
+        self._urgent.clear()
+        now = self._clock.now()
+        batch = [(journal, piece) for journal in journals for piece in journal.compose(now)]
+        if not batch:
+            return
+        started = self._clock.monotonic()
+        # A commit is never abandoned half-way: its outcome decides what readers see.
+        await _uninterrupted(self._commit(batch))
+        self._last_commit = self._clock.monotonic()
+        self._commit_takes = 0.7 * self._commit_takes + 0.3 * (self._last_commit - started)
+
+    async def _commit(self, batch: Sequence[tuple[RunJournal, Piece]]) -> None:
+        try:
+            results = await self._write([piece.write for _, piece in batch])
+        except StoreUnavailable as error:
+            for journal, piece in batch:
+                journal.failed(piece, error)
+        except Exception:  # noqa: BLE001 - one run's defect must not end the others
+            _log.exception("a group commit failed; each run is written alone", extra={"event": "journal_write_failed"})
+            await self._commit_apart(batch)
+        else:
+            _settle(batch, results)
+
+    async def _commit_apart(self, batch: Sequence[tuple[RunJournal, Piece]]) -> None:
+        """Write every run in its own transaction, so that one bad piece harms its own run only."""
+        for journal in dict.fromkeys(journal for journal, _ in batch):
+            own = [(owner, piece) for owner, piece in batch if owner is journal]
+            try:
+                _settle(own, await self._write([piece.write for _, piece in own]))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's end in this process
+                for _, piece in own:
+                    journal.failed(piece, error)
+
+    async def _write(self, writes: Sequence[RunWrite]) -> Sequence[WriteResult]:
+        """Write, and try again while the database is away, for as long as a lease lasts."""
+        give_up = self._clock.monotonic() + self._terms.duration.total_seconds()
+        delay = 0.05
+        while True:
+            try:
+                return await self._store.write(writes, self._terms)
+            except StoreUnavailable:
+                if self._clock.monotonic() + delay > give_up:
+                    raise
+                _log.warning("the database does not answer", extra={"event": "journal_write_retried"}, exc_info=True)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+
+
+def _settle(batch: Sequence[tuple[RunJournal, Piece]], results: Sequence[WriteResult]) -> None:
+    for (journal, piece), result in zip(batch, results, strict=True):
+        journal.settled(piece, result)
+    for journal in dict.fromkeys(journal for journal, _ in batch):
+        # Readers that had fallen behind the tail wait for the store to have what was shown early.
+        journal.tail.wake()
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end, then let a cancellation that came meanwhile through."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

@@ -1,0 +1,1 @@
+"""Schema of the orchestrator's database, step by step."""

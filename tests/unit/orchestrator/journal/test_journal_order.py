@@ -1,0 +1,369 @@
+"""The journal of one run: order, merging, when things are seen, interruption, failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from services.chassis.clock import SystemClock
+from services.orchestrator.adapters.sql.database import Database
+from services.orchestrator.domain.events import (
+    Notice,
+    ProgressStream,
+    RunPaused,
+    Stage,
+    StageChanged,
+    StampedEvent,
+    ThinkingDelta,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from services.orchestrator.domain.messages import Role, text_message
+from services.orchestrator.domain.run import Fenced, RunCancelRequested, RunState
+from services.orchestrator.journal.journal import InterruptKind, RunJournal
+from services.orchestrator.journal.ports import LeaseTerms, RunStore, RunWrite, StoreUnavailable, WriteResult
+from services.orchestrator.journal.writer import Pacing
+from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
+
+STARTED = ToolCallStarted(call_id="c1", name="search", arguments_json=b"{}")
+THINKING = StageChanged(stage=Stage.THINKING, text="Thinking")
+
+
+class Gated:
+    """A run store whose writes wait for a gate, and can be told to fail."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.arrived = asyncio.Event()
+        self.failures: list[Exception] = []
+        self.fail_after_commit = False
+        self.batches: list[Sequence[RunWrite]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
+        self.arrived.set()
+        await self.gate.wait()
+        self.batches.append(batch)
+        if self.failures and not self.fail_after_commit:
+            raise self.failures.pop(0)
+        results = await self._store.write(batch, terms)
+        if self.failures:
+            raise self.failures.pop(0)
+        return results
+
+
+@pytest.fixture
+async def database(sqlite_url: str) -> AsyncIterator[Database]:
+    opened = await Database.open(sqlite_url, SystemClock())
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def gated(database: Database) -> Gated:
+    return Gated(database.runs)
+
+
+@pytest.fixture
+async def here(database: Database, gated: Gated) -> AsyncIterator[Replica]:
+    async with replica(database, store=lambda store: gated) as made:  # type: ignore[arg-type,return-value]
+        yield made
+
+
+async def started(here: Replica, run_id: str = "") -> RunJournal:
+    _, journal = await here.journals.admit(new_run(run_id))
+    assert journal is not None
+    return journal
+
+
+async def first_batch(here: Replica, run_id: str, after: int = 0) -> list[StampedEvent]:
+    async with aclosing(here.feed.watch(run_id, after)) as watching:
+        return list(await anext(watching))
+
+
+async def test_events_are_kept_in_the_order_they_were_recorded(here: Replica) -> None:
+    journal = await started(here)
+    await journal.fact(THINKING)
+    journal.delta(ThinkingDelta(text="hm ", model_call_id="m1"))
+    journal.delta(ThinkingDelta(text="yes", model_call_id="m1"))
+    journal.delta(answer("An"))
+    await journal.fact(STARTED)
+    journal.delta(answer("swer"))
+    await journal.finish(completed("Answer"))
+    events = await here.read(journal.run_id)
+    assert [type(event).__name__ for event in decoded(events)] == [
+        "StageChanged",
+        "ThinkingDelta",
+        "AnswerDelta",
+        "ToolCallStarted",
+        "AnswerDelta",
+        "RunCompleted",
+    ]
+    assert [event.sequence for event in events] == [1, 2, 3, 4, 5, 6]
+    assert answer_text(events) == "Answer"
+    assert events[-1].terminal
+    assert await here.database.runs.events(journal.run_id, 0, limit=99, max_bytes=99_999) == events
+
+
+async def test_deltas_gather_while_a_commit_runs_and_none_is_dropped(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    for n in range(100):
+        journal.delta(answer(f"{n},"))
+        if n == 0:
+            await gated.arrived.wait()
+    gated.gate.set()
+    await journal.finish(completed())
+    events = await here.read(journal.run_id)
+    assert answer_text(events) == "".join(f"{n}," for n in range(100))
+    # The first piece went alone and at once, the others became one.
+    assert len(events) == 3
+
+
+async def test_texts_of_different_calls_and_streams_stay_apart(here: Replica) -> None:
+    journal = await started(here)
+    out = ToolCallProgress(call_id="c", stream=ProgressStream.STDOUT, text="o")
+    err = ToolCallProgress(call_id="c", stream=ProgressStream.STDERR, text="e", fraction=0.5)
+    for event, step in ((out, ""), (out, ""), (err, ""), (out, "s1"), (answer("a", "m1"), ""), (answer("b", "m2"), "")):
+        journal.delta(event, step)
+    await journal.finish(completed())
+    events = decoded(await here.read(journal.run_id))[:-1]
+    assert events == [
+        replace(out, text="oo"),
+        err,
+        out,
+        answer("a", "m1"),
+        answer("b", "m2"),
+    ]
+
+
+async def test_a_delta_is_shown_before_its_commit_and_a_fact_only_after(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    journal.delta(answer("early"))
+    fact = asyncio.create_task(journal.fact(THINKING))
+    await gated.arrived.wait()
+    assert answer_text(await first_batch(here, journal.run_id)) == "early"
+    later = asyncio.create_task(first_batch(here, journal.run_id, after=1))
+    await asyncio.sleep(0.02)
+    assert not later.done()
+    assert not fact.done()
+    gated.gate.set()
+    await fact
+    assert decoded(await later) == [THINKING]
+
+
+async def test_a_delta_outside_the_reserved_block_waits_for_its_commit(database: Database) -> None:
+    gated = Gated(database.runs)
+    async with replica(database, block=1, store=lambda store: gated) as here:  # type: ignore[arg-type,return-value]
+        journal = await started(here)
+        gated.gate.clear()
+        journal.delta(answer("a", "m1"))
+        journal.delta(answer("b", "m2"))
+        watching = asyncio.create_task(first_batch(here, journal.run_id))
+        await gated.arrived.wait()
+        await asyncio.sleep(0.02)
+        assert not watching.done()
+        gated.gate.set()
+        assert answer_text(await watching) == "ab"
+
+
+async def test_other_events_may_be_recorded_without_waiting_but_stay_facts(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    journal.delta(THINKING)
+    watching = asyncio.create_task(first_batch(here, journal.run_id))
+    await gated.arrived.wait()
+    await asyncio.sleep(0.02)
+    assert not watching.done()
+    gated.gate.set()
+    assert decoded(await watching) == [THINKING]
+
+
+async def test_what_must_be_awaited_cannot_be_recorded_without_waiting(here: Replica) -> None:
+    journal = await started(here)
+    for event in (STARTED, completed()):
+        with pytest.raises(TypeError, match="must be awaited"):
+            journal.delta(event)
+    with pytest.raises(TypeError, match="use finish"):
+        await journal.fact(completed())
+
+
+async def test_nothing_follows_the_terminal_event(here: Replica) -> None:
+    journal = await started(here)
+    journal.delta(answer("a"))
+    ending = asyncio.create_task(journal.finish(completed()))
+    await asyncio.sleep(0)
+    journal.delta(answer("late"))
+    await ending
+    journal.delta(answer("later"))
+    with pytest.raises(Fenced):
+        await journal.fact(THINKING)
+    with pytest.raises(Fenced):
+        await journal.finish(completed())
+    events = await here.read(journal.run_id)
+    assert [event.terminal for event in events] == [False, True]
+    assert here.journals.open_runs == []
+
+
+async def test_two_ends_at_once_are_one_end(here: Replica) -> None:
+    journal = await started(here)
+    outcomes = await asyncio.gather(
+        journal.finish(completed("a")), journal.finish(completed("b")), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), Fenced]
+    assert decoded(await here.read(journal.run_id)) == [completed("a")]
+
+
+async def test_cancellation_wakes_the_loop_and_refuses_a_tools_start(here: Replica) -> None:
+    journal = await started(here)
+    waiting = asyncio.create_task(journal.interrupted())
+    await asyncio.sleep(0)
+    await here.journals.request_cancel("acme", journal.run_id, "bob")
+    interrupt = await waiting
+    assert (interrupt.kind, interrupt.by) == (InterruptKind.CANCEL_REQUESTED, "bob")
+    journal.delta(answer("half"))
+    with pytest.raises(RunCancelRequested) as raised:
+        await journal.fact(STARTED)
+    assert raised.value.by == "bob"
+    await journal.fact(Notice(code="n", text="still writable"))
+    await journal.finish(completed())
+    kinds = [type(event).__name__ for event in decoded(await here.read(journal.run_id))]
+    assert kinds == ["AnswerDelta", "Notice", "RunCompleted"]
+
+
+async def test_a_cancel_flag_set_behind_the_owners_back_is_found_by_the_next_write(here: Replica) -> None:
+    journal = await started(here)
+    await here.database.runs.request_cancel("acme", journal.run_id, "bob")
+    with pytest.raises(RunCancelRequested):
+        await journal.fact(STARTED)
+    assert journal.cancel_requested_by == "bob"
+
+
+async def test_one_runs_fence_is_not_anothers(here: Replica) -> None:
+    lost, kept = await started(here), await started(here)
+    await here.database.runs.disown_all()
+    thief = await here.database.runs.claim(lost.run_id, LeaseTerms(owner="thief"))
+    assert thief is not None
+    again = await here.journals.claim(kept.run_id)
+    assert again is not None
+    with pytest.raises(Fenced):
+        await lost.fact(THINKING)
+    assert (await lost.interrupted()).kind is InterruptKind.OWNERSHIP_LOST
+    with pytest.raises(Fenced):
+        await kept.fact(THINKING)
+    await again.finish(completed())
+    assert [journal.run_id for journal in here.journals.open_runs] == []
+
+
+async def test_a_database_that_comes_back_loses_and_doubles_nothing(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.failures = [StoreUnavailable("away"), StoreUnavailable("away")]
+    gated.fail_after_commit = True
+    journal.delta(answer("a"))
+    await journal.fact(THINKING)
+    await journal.finish(completed())
+    assert [type(e).__name__ for e in decoded(await here.read(journal.run_id))] == [
+        "AnswerDelta",
+        "StageChanged",
+        "RunCompleted",
+    ]
+
+
+async def test_a_database_that_stays_away_ends_ownership_after_a_lease(database: Database) -> None:
+    gated = Gated(database.runs)
+    async with replica(database, lease=0.1, store=lambda store: gated) as here:  # type: ignore[arg-type,return-value]
+        journal = await started(here)
+        gated.failures = [StoreUnavailable("away") for _ in range(50)]
+        with pytest.raises(StoreUnavailable):
+            await journal.fact(THINKING)
+        assert not journal.is_open
+        with pytest.raises(StoreUnavailable):
+            await journal.fact(THINKING)
+
+
+async def test_a_defect_in_one_runs_write_leaves_the_others_alone(here: Replica, gated: Gated) -> None:
+    bad, good = await started(here), await started(here)
+    # The first try is the common transaction, the next the bad run's own.
+    gated.failures = [RuntimeError("defect"), RuntimeError("defect")]
+    results = await asyncio.gather(bad.fact(THINKING), good.fact(THINKING), return_exceptions=True)
+    assert [type(result) for result in results] == [RuntimeError, type(None)]
+    assert not bad.is_open
+    assert good.is_open
+
+
+async def test_an_event_that_cannot_be_encoded_fails_its_own_call_only(here: Replica) -> None:
+    journal = await started(here)
+    broken = Notice(code="x", text=7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await journal.fact(broken)
+    await journal.finish(completed())
+    assert [event.sequence for event in await here.read(journal.run_id)] == [1]
+
+
+async def test_a_pause_hands_the_run_back_and_resuming_goes_on_without_a_hole(here: Replica) -> None:
+    journal = await started(here)
+    await journal.fact(RunPaused(pending=(), deadline=None), state=RunState.PAUSED, release=True)
+    assert not journal.is_open
+    again = await here.journals.claim(journal.run_id)
+    assert again is not None
+    assert (again.attempt, again.taken_over, again.last_sequence) == (1, False, 1)
+    await again.finish(completed())
+    events = await here.read(journal.run_id)
+    assert [(event.sequence, event.pause, event.terminal) for event in events] == [(1, True, False), (2, False, True)]
+
+
+async def test_closing_writes_what_waits(database: Database, sqlite_url: str) -> None:
+    async with replica(database, pacing=Pacing(shortest=30, longest=30)) as here:
+        journal = await started(here)
+        await journal.fact(THINKING)
+        journal.delta(answer("a"))
+        await asyncio.sleep(0.01)
+        journal.delta(answer("b"))
+    events = await database.runs.events(journal.run_id, 0, limit=9, max_bytes=9999)
+    assert answer_text(list(events)) == "ab"
+
+
+async def test_a_cancelled_caller_does_not_undo_its_fact(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    fact = asyncio.create_task(journal.fact(THINKING))
+    await gated.arrived.wait()
+    fact.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fact
+    gated.gate.set()
+    await journal.finish(completed())
+    assert len(await here.read(journal.run_id)) == 2
+
+
+async def test_congestion_is_told_and_ends_with_the_write(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    journal.delta(answer("x"))
+    await gated.arrived.wait()
+    journal.delta(answer("y" * 1_100_000))
+    assert journal.congested
+    gated.gate.set()
+    await journal.settle()
+    assert not journal.congested
+
+
+async def test_the_conversation_is_written_with_the_end(here: Replica) -> None:
+    new = new_run(conversation_id="v1", title="Talk", user_message=text_message(Role.USER, "What?"))
+    _, journal = await here.journals.admit(new)
+    assert journal is not None
+    said = replace(text_message(Role.ASSISTANT, "That."), message_id="m1")
+    await journal.finish(completed("That."), messages=(said,), tool_memory=b"seen")
+    history = await here.database.conversations.history("acme", "ann", "v1")
+    assert [message.message.text for message in history] == ["What?", "That."]
+    assert history[1].message.message_id == "m1"
+    assert await here.database.conversations.tool_memory("acme", "ann", "v1") == b"seen"
