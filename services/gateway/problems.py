@@ -126,6 +126,8 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, RequestValidationError):
         return _problem_of_validation(error)
     if isinstance(error, HTTPException):
+        if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
+            return problem_of(error.__cause__)
         reason = _REASON_BY_STATUS.get(error.status_code, "HTTP_ERROR")
         return Problem(status=error.status_code, reason=reason, detail=str(error.detail))
     return Problem(

@@ -8,6 +8,7 @@ fields, `optional` fields and members of a oneof only when they are set.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -29,12 +30,12 @@ M = TypeVar("M", bound=Message)
 
 def to_json(message: Message) -> Any:
     """Return `message` as a JSON value."""
-    return _renderer(message.DESCRIPTOR)(message)
+    return _renderer(message.DESCRIPTOR, _value)(message)
 
 
 def to_json_bytes(message: Message) -> bytes:
     """Return `message` as JSON text."""
-    return orjson.dumps(to_json(message))
+    return orjson.dumps(_renderer(message.DESCRIPTOR, _fragment)(message))
 
 
 def from_json(value: Mapping[str, Any], message: M) -> M:
@@ -66,9 +67,21 @@ def embedded(value: bytes) -> Any:
     if not value:
         return None
     try:
-        return orjson.loads(value)
+        return json.loads(value)  # orjson would turn integers beyond 64 bits into floats
+    except ValueError:
+        return value.decode("utf-8", "replace")
+
+
+_value = embedded
+
+
+def _fragment(value: bytes) -> Any:
+    """Return what makes `orjson` write `value` as it stands, once it is known to be JSON."""
+    try:
+        orjson.loads(value or b"null")
     except orjson.JSONDecodeError:
         return value.decode("utf-8", "replace")
+    return orjson.Fragment(value or b"null")
 
 
 @lru_cache(maxsize=64)  # events of one stream share their second
@@ -107,7 +120,7 @@ def _fraction(nanos: int) -> str:
 
 
 @cache
-def _renderer(descriptor: Descriptor) -> Render:
+def _renderer(descriptor: Descriptor, embed: Render) -> Render:
     """Return the function that renders messages of this type; fields are looked up once per type."""
     if descriptor.full_name == Timestamp.DESCRIPTOR.full_name:
         return timestamp_text
@@ -116,7 +129,7 @@ def _renderer(descriptor: Descriptor) -> Render:
     always: list[tuple[str, Render]] = []
     when_set: list[tuple[str, Render]] = []
     for field in descriptor.fields:
-        (when_set if field.has_presence else always).append((field.name, _field_renderer(field)))
+        (when_set if field.has_presence else always).append((field.name, _field_renderer(field, embed)))
 
     def render(message: Any) -> dict[str, Any]:
         value = {name: field(getattr(message, name)) for name, field in always}
@@ -128,24 +141,24 @@ def _renderer(descriptor: Descriptor) -> Render:
     return render
 
 
-def _field_renderer(field: FieldDescriptor) -> Render:
+def _field_renderer(field: FieldDescriptor, embed: Render) -> Render:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
-        of_value = _single_renderer(message.fields_by_name["value"])
+        of_value = _single_renderer(message.fields_by_name["value"], embed)
         return lambda entries: {str(key): of_value(entries[key]) for key in sorted(entries)}
-    single = _single_renderer(field)
+    single = _single_renderer(field, embed)
     if field.is_repeated:
         return lambda items: [single(item) for item in items]
     return single
 
 
-def _single_renderer(field: FieldDescriptor) -> Render:
+def _single_renderer(field: FieldDescriptor, embed: Render) -> Render:
     if field.message_type is not None:
-        return lambda value: _renderer(value.DESCRIPTOR)(value)
+        return lambda value: _renderer(value.DESCRIPTOR, embed)(value)
     if field.enum_type is not None:
         return _enum_renderer(field.enum_type)
     if field.type == FieldDescriptor.TYPE_BYTES:
-        return embedded if holds_json(field) else lambda value: base64.b64encode(value).decode("ascii")
+        return embed if holds_json(field) else lambda value: base64.b64encode(value).decode("ascii")
     return lambda value: value
 
 

@@ -51,10 +51,12 @@ class RunStreams:
         runs: RunServiceAsyncStub,
         signer: IdentitySigner,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        backoff: Sequence[float] = BACKOFF,
     ) -> None:
         self._runs = runs
         self._signer = signer
         self._sleep = sleep
+        self._backoff = backoff
 
     def start(self, principal: Principal, request: run_service_pb2.StartRunRequest) -> Batches:
         """Start a run and yield its events. `request_id` must be set, which makes a second try join the first."""
@@ -101,7 +103,7 @@ class RunStreams:
             except grpc.RpcError as error:
                 if position.ended:
                     return
-                if error.code() not in RECONNECT or tries >= len(BACKOFF):
+                if error.code() not in RECONNECT or tries >= len(self._backoff):
                     raise
                 log.info(
                     "watching a run again",
@@ -111,7 +113,7 @@ class RunStreams:
                 return
             finally:
                 call.cancel()
-            await self._sleep(BACKOFF[tries])
+            await self._sleep(self._backoff[tries])
             tries += 1
 
     def _rewatch(self, principal: Principal, position: _Position, hold: Duration | None) -> Call:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import httpx
+
 from proctor.approval.v1 import approval_service_pb2, approval_service_pb2_grpc
 from proctor.retrieval.v1 import (
     retrieval_service_pb2,
@@ -17,7 +18,6 @@ from proctor.retrieval.v1 import (
     source_service_pb2,
     source_service_pb2_grpc,
 )
-
 from services.chassis.errors import FieldViolation, InvalidRequest, ServiceError
 from services.chassis.identity import Principal, current_principal
 from services.chassis.platform import Platform
@@ -41,36 +41,36 @@ class FakeRetrieval(retrieval_service_pb2_grpc.RetrievalServiceServicer, source_
         self.files: dict[str, bytes] = {}
         self.headers: list[source_service_pb2.DocumentHeader] = []
 
-    async def Search(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def Search(self, request: Any, context: Any) -> Any:
         if request.filter == "bad":
             raise InvalidRequest("the filter is wrong", violations=[FieldViolation(field="filter", description="no")])
         return retrieval_service_pb2.SearchResponse(
             hits=[retrieval_service_pb2.Hit(passage_id="p1", text=request.query)]
         )
 
-    async def GetPassage(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def GetPassage(self, request: Any, context: Any) -> Any:
         hit = retrieval_service_pb2.Hit(passage_id=request.passage_id, text="25 days")
         return retrieval_service_pb2.GetPassageResponse(passage=hit, before="b", after="a")
 
-    async def CreateSource(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def CreateSource(self, request: Any, context: Any) -> Any:
         source = source_service_pb2.Source(source_id="s1", name=request.name, owner=current_principal().user)
         return source_service_pb2.CreateSourceResponse(source=source)
 
-    async def ListSources(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListSources(self, request: Any, context: Any) -> Any:
         return source_service_pb2.ListSourcesResponse(sources=[source_service_pb2.Source(source_id="s1", name="rules")])
 
-    async def DeleteSource(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def DeleteSource(self, request: Any, context: Any) -> Any:
         if request.source_id != "s1":
             raise SourceNotFound(f"there is no source '{request.source_id}'")
         return source_service_pb2.DeleteSourceResponse(documents=2)
 
-    async def ListDocuments(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListDocuments(self, request: Any, context: Any) -> Any:
         return source_service_pb2.ListDocumentsResponse()
 
-    async def DeleteDocument(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def DeleteDocument(self, request: Any, context: Any) -> Any:
         return source_service_pb2.DeleteDocumentResponse()
 
-    async def IngestDocuments(self, request_iterator, context):  # type: ignore[no-untyped-def,override]
+    async def IngestDocuments(self, request_iterator: Any, context: Any) -> Any:
         path = ""
         async for message in request_iterator:
             match message.WhichOneof("payload"):
@@ -94,16 +94,16 @@ class FakeApprovals(approval_service_pb2_grpc.ApprovalServiceServicer):
         self.decisions: list[tuple[Principal, approval_service_pb2.DecideRequest]] = []
         self.changes: asyncio.Queue[approval_service_pb2.Approval] = asyncio.Queue()
 
-    async def ListApprovals(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListApprovals(self, request: Any, context: Any) -> Any:
         found = [one for one in self.records.values() if not request.states or one.state in request.states]
         return approval_service_pb2.ListApprovalsResponse(approvals=found)
 
-    async def Decide(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def Decide(self, request: Any, context: Any) -> Any:
         self.decisions.append((current_principal(), request))
         record = approval_service_pb2.Approval(approval_id=request.approval_id)
         return approval_service_pb2.DecideResponse(approval=record, decided_now=True)
 
-    async def WatchApprovals(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def WatchApprovals(self, request: Any, context: Any) -> Any:
         for record in self.records.values():
             yield approval_service_pb2.WatchApprovalsResponse(approval=record)
         while True:
@@ -129,12 +129,18 @@ class Suite:
     platform: Platform
     targets: dict[str, str] = field(default_factory=dict)
 
+    def forget(self) -> Suite:
+        """Return this suite with fakes as new, so that tests may share it."""
+        for fake in (self.orchestrator, self.retrieval, self.approvals):
+            fake.__init__()  # type: ignore[misc]
+        return self
+
 
 @asynccontextmanager
 async def gateway_suite(platform: Platform | None = None, **settings: Any) -> AsyncIterator[Suite]:
     """Run fakes and a gateway on a free port, for the length of the block."""
     platform = platform or test_platform()
-    orchestrator, retrieval, approvals = FakeOrchestrator(), FakeRetrieval(), FakeApprovals()
+    orchestrator, retrieval, approvals = FakeOrchestrator(), FakeRetrieval(), FakeApprovals()  # type: ignore[abstract]
     services = {
         "orchestrator_target": orchestrator_service(orchestrator),
         "retrieval_target": Service(

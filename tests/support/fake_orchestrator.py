@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
+
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import (
     agent_service_pb2,
@@ -20,7 +22,6 @@ from proctor.orchestrator.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-
 from services.chassis.errors import ServiceError, TooLarge
 from services.chassis.identity import Principal, current_principal
 from services.chassis.serve import Service
@@ -79,7 +80,7 @@ class FakeOrchestrator(
     model_service_pb2_grpc.ModelServiceServicer,
     artifact_service_pb2_grpc.ArtifactServiceServicer,
 ):
-    """Runs play `script`; `breaks` streams end UNAVAILABLE, each after that many events; `refuse` is raised by StartRun."""
+    """Runs play `script`; streams of `breaks` end UNAVAILABLE after so many events; `refuse` is raised by StartRun."""
 
     def __init__(self) -> None:
         self.script: list[tuple[str, Message | None]] = list(ANSWER)
@@ -97,7 +98,7 @@ class FakeOrchestrator(
 
     # --- RunService
 
-    async def StartRun(self, request, context) -> AsyncIterator[run_service_pb2.StartRunResponse]:  # type: ignore[no-untyped-def,override]
+    async def StartRun(self, request: Any, context: Any) -> Any:
         if self.refuse is not None:
             raise self.refuse
         principal = current_principal()
@@ -113,7 +114,7 @@ class FakeOrchestrator(
         async for batch in self._follow(run, 0, request):
             yield run_service_pb2.StartRunResponse(events=batch)
 
-    async def WatchRun(self, request, context) -> AsyncIterator[run_service_pb2.WatchRunResponse]:  # type: ignore[no-untyped-def,override]
+    async def WatchRun(self, request: Any, context: Any) -> Any:
         self.watches.append(request)
         run = self._run(request.run_id)
         if request.after_sequence < self.oldest:
@@ -121,7 +122,7 @@ class FakeOrchestrator(
         async for batch in self._follow(run, request.after_sequence, request, replay=request.replay_only):
             yield run_service_pb2.WatchRunResponse(events=batch)
 
-    async def ResumeRun(self, request, context) -> AsyncIterator[run_service_pb2.ResumeRunResponse]:  # type: ignore[no-untyped-def,override]
+    async def ResumeRun(self, request: Any, context: Any) -> Any:
         self.resumes.append(request)
         run = self._run(request.run_id)
         after = request.after_sequence or run.events[-1].sequence
@@ -130,17 +131,17 @@ class FakeOrchestrator(
         async for batch in self._follow(run, after, request):
             yield run_service_pb2.ResumeRunResponse(events=batch)
 
-    async def CancelRun(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def CancelRun(self, request: Any, context: Any) -> Any:
         run = self._run(request.run_id)
         if not run.ended:
             run.cancelled = True
             run.append(("run_cancelled", events_pb2.RunCancelled(cancelled_by=current_principal().user)))
         return run_service_pb2.CancelRunResponse(state=run_service_pb2.RunState.RUN_STATE_RUNNING)
 
-    async def GetRun(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def GetRun(self, request: Any, context: Any) -> Any:
         return run_service_pb2.GetRunResponse(run=self._summary(self._run(request.run_id)))
 
-    async def ListRuns(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListRuns(self, request: Any, context: Any) -> Any:
         tenant = current_principal().tenant
         runs = [self._summary(run) for run in self.runs.values() if run.owner.tenant == tenant]
         return run_service_pb2.ListRunsResponse(runs=reversed(runs))
@@ -171,7 +172,7 @@ class FakeOrchestrator(
             request_id=run.request.request_id,
         )
 
-    async def _follow(self, run, after, request, *, replay=False):  # type: ignore[no-untyped-def]
+    async def _follow(self, run: FakeRun, after: int, request: Any, *, replay: bool = False) -> AsyncIterator[Any]:
         left = self.breaks.pop(0) if self.breaks else None
         run.watchers += 1
         try:
@@ -196,26 +197,26 @@ class FakeOrchestrator(
 
     # --- AgentService, ModelService
 
-    async def ListAgents(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListAgents(self, request: Any, context: Any) -> Any:
         agents = [agent_pb2.Agent(agent_id="handbook", name="handbook", description="Answers from the handbook")]
         return agent_service_pb2.ListAgentsResponse(agents=agents)
 
-    async def GetAgent(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def GetAgent(self, request: Any, context: Any) -> Any:
         return agent_service_pb2.GetAgentResponse(agent=agent_pb2.Agent(agent_id=request.agent_id))
 
-    async def ListModels(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def ListModels(self, request: Any, context: Any) -> Any:
         model = model_service_pb2.Model(model_id="reader", is_default=True, owner="operator", window=8000)
         return model_service_pb2.ListModelsResponse(models=[model])
 
     # --- ArtifactService
 
-    async def GetArtifact(self, request, context):  # type: ignore[no-untyped-def,override]
+    async def GetArtifact(self, request: Any, context: Any) -> Any:
         artifact, data = self.artifacts[request.artifact_id]
         yield artifact_service_pb2.GetArtifactResponse(artifact=artifact)
         for index in range(0, len(data), 65536):
             yield artifact_service_pb2.GetArtifactResponse(chunk=data[index : index + 65536])
 
-    async def UploadAttachment(self, request_iterator, context):  # type: ignore[no-untyped-def,override]
+    async def UploadAttachment(self, request_iterator: Any, context: Any) -> Any:
         name, size = "", 0
         async for message in request_iterator:
             if message.HasField("header"):
@@ -246,7 +247,7 @@ def orchestrator_service(fake: FakeOrchestrator) -> Service:
     return _service("orchestrator", register, (f"proctor.orchestrator.v1.{name}" for name in names))
 
 
-def _service(name, register, services: Iterable[str]) -> Service:  # type: ignore[no-untyped-def]
+def _service(name: str, register: Callable[[grpc.aio.Server], None], services: Iterable[str]) -> Service:
     return Service(
         name=name, register=register, grpc_services=tuple(services), start=nothing, drain=nothing, close=nothing
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.message import Message
+
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
+from services.chassis.canonical import canonical_json
 from services.gateway import pauses
 from services.gateway.openai_errors import error_object, failed_run
 from services.gateway.projections import sources
@@ -264,7 +263,7 @@ def _pending_call(run_id: str, pending: pb.PendingCall, asked: pb.RunEvent | Non
     kind = kinds.get(pending.kind, pauses.APPROVAL)
     pause_id = pauses.PauseId(kind=kind, run_id=run_id, call_id=pending.call_id)
     name = pauses.TOOL_NAMES.get(kind, pending.tool)
-    return Call(id=str(pause_id), name=name, arguments=orjson.dumps(_asked_arguments(pending, asked)).decode())
+    return Call(id=str(pause_id), name=name, arguments=canonical_json(_asked_arguments(pending, asked)).decode())
 
 
 def _asked_arguments(pending: pb.PendingCall, asked: pb.RunEvent | None) -> Frame:
