@@ -41,15 +41,20 @@ from services.approval.policy import Operator
 from services.approval.records import Query
 from services.chassis.errors import InvalidRequest
 from services.chassis.identity import Principal
-from tests.support.approvals import ANN, BOB, EVE, RIVAL, Desk, asked, desk_over, open_desk
+from tests.support.approvals import ANN, BOB, EVE, RIVAL, Desk, asked, desk_over, open_desk, prepared_url
 from tests.support.clock import START
 
 QUESTION = Question(question_id="colour", text="Which?", type=QuestionType.TEXT, required=True)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+async def url(request: pytest.FixtureRequest) -> str:
+    return await prepared_url(request)
+
+
 @pytest.fixture
-async def desk(database_url: str) -> AsyncIterator[Desk]:
-    async with open_desk(database_url) as opened:
+async def desk(url: str) -> AsyncIterator[Desk]:
+    async with open_desk(url) as opened:
         yield opened
 
 
@@ -275,9 +280,9 @@ async def test_a_denied_gate_is_a_record_that_is_denied_at_once(desk: Desk) -> N
     [(Operator(deny=("send_*",)), Gate.DENY), (Operator(always_ask=("send_mail",)), Gate.ASK_ALWAYS)],
 )
 async def test_the_operators_floors_hold_for_callers_that_did_not_ask_for_the_gate(
-    database_url: str, operator: Operator, gate: Gate
+    url: str, operator: Operator, gate: Gate
 ) -> None:
-    async with open_desk(database_url, operator) as desk:
+    async with open_desk(url, operator) as desk:
         await desk.rules.create(ANN, "send_mail")
         record = await desk.requests.request(ANN, asked())
         assert record.gate is gate
@@ -365,7 +370,7 @@ async def test_a_rule_serves_its_tool_its_arguments_and_its_time(desk: Desk) -> 
     record = await desk.requests.request(ANN, asked("a0"))
     await desk.rules.create(ANN, "mail/*", when="args.to.endsWith('@acme.example')")
     await desk.rules.create(ANN, "send_mail", arguments_digest=record.arguments_digest, lifetime=timedelta(minutes=5))
-    cases = {
+    cases: dict[str, tuple[dict[str, Any], State]] = {
         "a1": ({"tool": "mail/send", "arguments": b'{"to":"x@acme.example"}'}, State.APPROVED),
         "a2": ({"tool": "mail/send", "arguments": b'{"to":"x@evil.example"}'}, State.PENDING),
         "a3": ({"tool": "mail/send", "arguments": b"{}"}, State.PENDING),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.approval.adapters.notify_local import LocalBell
@@ -16,6 +20,7 @@ from services.approval.adapters.sql_changes import SqlChangeLog
 from services.approval.adapters.sql_outbox import SqlOutbox
 from services.approval.adapters.sql_rules import SqlRules
 from services.approval.adapters.sql_store import SqlApprovals
+from services.approval.adapters.tables import metadata
 from services.approval.audit import Audit
 from services.approval.bootstrap import MIGRATIONS
 from services.approval.decisions import Decisions
@@ -27,6 +32,7 @@ from services.approval.rules import AllowRules
 from services.chassis.database import migrate, open_engine
 from services.chassis.identity import Principal
 from tests.support.clock import START, FakeClock, SequentialIds
+from tests.support.postgres import Cluster
 
 ANN = Principal(tenant="acme", user="ann")
 BOB = Principal(tenant="acme", user="bob", scopes=frozenset({"approvals:decide"}))
@@ -115,6 +121,53 @@ def desk_over(engine: AsyncEngine, clock: FakeClock | None = None, operator: Ope
         decisions=Decisions(approvals, records, clock, ids),
         audit=Audit(SqlAuditLog(engine)),
     )
+
+
+# One migrated database for all tests of a session and kind: making a new one costs more than most tests.
+_prepared: dict[str, str] = {}
+
+
+async def prepared_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a migrated database without rows, SQLite or PostgreSQL by the fixture's parameter."""
+    kind: str = request.param
+    if kind == "sqlite":
+        template = await _template(request)
+        copy: Path = request.getfixturevalue("tmp_path") / "approval.sqlite3"
+        shutil.copyfile(template, copy)
+        return f"sqlite+aiosqlite:///{copy}"
+    cluster: Cluster = request.getfixturevalue("postgres")
+    key = str(cluster.folder)
+    if key not in _prepared:
+        _prepared[key] = f"postgresql+asyncpg://postgres@127.0.0.1:{cluster.port}/{cluster.create_database()}"
+        await _migrate(_prepared[key])
+    await _clear(_prepared[key])
+    return _prepared[key]
+
+
+async def _template(request: pytest.FixtureRequest) -> str:
+    if "sqlite" not in _prepared:
+        factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+        file = factory.mktemp("approval") / "template.sqlite3"
+        await _migrate(f"sqlite+aiosqlite:///{file}")
+        _prepared["sqlite"] = str(file)
+    return _prepared["sqlite"]
+
+
+async def _migrate(url: str) -> None:
+    engine = open_engine(url)
+    await migrate(engine, MIGRATIONS)
+    # Closing the last connection puts SQLite's log into the one file that is copied.
+    await engine.dispose()
+
+
+async def _clear(url: str) -> None:
+    engine = open_engine(url)
+    async with engine.begin() as connection:
+        # Without triggers: the audit log refuses to be emptied.
+        await connection.execute(text("SET LOCAL session_replication_role = replica"))
+        for table in reversed(metadata.sorted_tables):
+            await connection.execute(table.delete())
+    await engine.dispose()
 
 
 @asynccontextmanager
