@@ -1,0 +1,105 @@
+"""All five services on one event loop, over real unix sockets and HTTP, as a client finds them.
+
+    async with suite(model=upstream.base_url) as running:
+        reply = await running.http.post("/v1/runs", json={"input": "…"})
+
+The model is a scripted server's address; without one the keyless reader answers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import httpx
+
+from services.chassis.identity import Principal
+from services.chassis.platform import Platform
+from services.chassis.serve import Running, launch
+from services.chassis.settings import load
+from services.gateway.bootstrap import Gateway
+from services.gateway.settings import Settings as GatewaySettings
+from tests.support.platform import test_platform
+
+GRPC_SERVICES = ("approval", "sandbox", "retrieval", "orchestrator")
+LOCAL = Principal(tenant="local", user="local", scopes=frozenset({"*"}))
+CONFIG = """
+[models.scripted]
+upstream_name = "scripted"
+base_url = "{model}"
+api_key_env = ""
+default = true
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A running suite. `http` speaks to the gateway as the local user; `channel` opens a service's own channel."""
+
+    folder: Path
+    platform: Platform
+    http: httpx.AsyncClient
+    base_url: str
+    channels: Mapping[str, grpc.aio.Channel]
+
+    def metadata(self, principal: Principal = LOCAL) -> tuple[tuple[str, str], ...]:
+        """Return call metadata that carries `principal`."""
+        return self.platform.signer.metadata(principal)
+
+
+@asynccontextmanager
+async def suite(
+    *,
+    model: str = "",
+    config: str = "",
+    services: tuple[str, ...] = GRPC_SERVICES,
+    platform: Platform | None = None,
+    folder: Path | None = None,
+    **environ: str,
+) -> AsyncIterator[Suite]:
+    """Start `services` and the gateway; what is left out does not answer. `environ` adds PROCTOR_… variables."""
+    platform = platform or test_platform()
+    async with AsyncExitStack() as stack:
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="proctor-", dir="/tmp"))  # noqa: S108 - socket paths must be short
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        variables = _environment(folder, model, config) | environ
+        channels = {}
+        for name in services:
+            running = await launch(name, platform, variables)
+            stack.push_async_callback(running.stop, 1.0)
+            channel = platform.channel(variables[f"PROCTOR_{name.upper()}_LISTEN"])
+            stack.push_async_callback(channel.close)
+            channels[name] = channel
+        gateway = Gateway(load(GatewaySettings, "gateway", variables), platform)
+        await gateway.start()
+        stack.push_async_callback(gateway.close)
+        stack.push_async_callback(gateway.drain)
+        base_url = f"http://{gateway.http.address}"
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=base_url, timeout=30.0))
+        yield Suite(folder=folder, platform=platform, http=http, base_url=base_url, channels=channels)
+
+
+def _environment(folder: Path, model: str, config: str) -> dict[str, str]:
+    """Return settings that put everything under `folder`."""
+    file = folder / "proctor.toml"
+    file.write_text((CONFIG.format(model=model) if model else "") + config, encoding="utf-8")
+    variables = {"PROCTOR_ORCHESTRATOR_CONFIG_FILE": str(file), "PROCTOR_GATEWAY_LISTEN": "127.0.0.1:0"}
+    for name in (*GRPC_SERVICES, "gateway"):
+        variables[f"PROCTOR_{name.upper()}_DATA_DIR"] = str(folder / name)
+    for name in GRPC_SERVICES:
+        address = f"unix:{folder / name}.sock"
+        variables[f"PROCTOR_{name.upper()}_LISTEN"] = address
+        for peer in ("ORCHESTRATOR", "GATEWAY"):
+            variables[f"PROCTOR_{peer}_{name.upper()}_TARGET"] = address
+    variables["PROCTOR_RETRIEVAL_EMBEDDER"] = "none"
+    variables["PROCTOR_SANDBOX_BACKEND"] = "cold"
+    return variables
+
+
+__all__ = ["LOCAL", "Running", "Suite", "suite"]
