@@ -32,8 +32,7 @@ CONFIG = """
 [models.scripted]
 upstream_name = "scripted"
 base_url = "{model}"
-api_key_env = ""
-default = true
+roles = ["answer"]
 """
 
 

@@ -31,7 +31,10 @@ class _Dropped(Exception):
 
 
 class Upstream:
-    """The server. `requests` are all that came, in order; `models` what /models lists."""
+    """The server. `requests` are all that came, in order; `models` what /models lists.
+
+    With `ignore_stream` it answers streaming requests with one whole reply, as some servers do.
+    """
 
     def __init__(self, *turns: Script, default: Script | None = None, models: tuple[str, ...] = ("scripted",)) -> None:
         self._turns: deque[Script] = deque(turns)
@@ -41,6 +44,8 @@ class Upstream:
         self.default = default
         self.models = models
         self.requests: list[Request] = []
+        self.ignore_stream = False
+        self.connections_made = 0
         self.base_url = ""
 
     def script(self, *turns: Script) -> None:
@@ -71,6 +76,7 @@ class Upstream:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connections_made += 1
         try:
             while (request := await _read_request(reader)) is not None:
                 await self._serve_watched(request, reader, writer)
@@ -107,7 +113,7 @@ class Upstream:
         self.requests.append(request)
         self._arrived.put_nowait(request)
         model = str(request.body.get("model", "scripted"))
-        streaming = bool(request.body.get("stream"))
+        streaming = bool(request.body.get("stream")) and not self.ignore_stream
         if request.path.endswith("/models"):
             return _reply(writer, 200, {"object": "list", "data": [_model(name) for name in self.models]})
         if request.path.endswith("/embeddings"):
