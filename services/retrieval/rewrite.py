@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from services.retrieval.calibrate import rarity
 from services.retrieval.domain.library import Topic
 from services.retrieval.domain.search import TermCounts
+from services.retrieval.ports import Rewritten
 from services.retrieval.tokens import ENGLISH_STOPWORDS, fold, terms, units
 
 _WORDS = re.compile(r"[^\W_]+(?:[.'-][^\W_]+)*")
@@ -24,10 +25,10 @@ _WHOLE = 6
 class LocalRewriter:
     """Implements the port Rewriter without a model: a follow-up gets the words of the turn before it."""
 
-    async def rewrite(self, question: str, history: Sequence[str]) -> str:
+    async def rewrite(self, question: str, history: Sequence[str]) -> Rewritten:
         if not history or len(units(question)) > _WHOLE or not _FOLLOW_UP.search(question.strip()):
-            return question
-        return f"{history[-1].strip()}\n{question}"
+            return Rewritten(text=question)
+        return Rewritten(text=f"{history[-1].strip()}\n{question}")
 
 
 def keywords(question: str, counts: TermCounts, limit: int) -> str:

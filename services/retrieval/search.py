@@ -56,6 +56,7 @@ class _Attempt:
 
     question: Question
     asked: str
+    translation: str
     sources: Sequence[Source]
     scope: Scope
     hits: list[Scored] = field(default_factory=list)
@@ -128,38 +129,46 @@ class Search:
         if condition is not None and sources:
             documents = await self._documents.matching(scope, condition)
             scope = Scope(tenant=scope.tenant, sources=scope.sources, documents=documents)
-        asked = await self._rewriter.rewrite(question.text, question.history)
-        return _Attempt(question=question, asked=asked, sources=sources, scope=scope)
+        rewritten = await self._rewriter.rewrite(question.text, question.history)
+        return _Attempt(
+            question=question,
+            asked=rewritten.text,
+            translation=rewritten.translation,
+            sources=sources,
+            scope=scope,
+        )
 
     async def _search(self, attempt: _Attempt) -> None:
         if not attempt.sources or attempt.scope.documents == ():
             return
         tuning = self._tuning
-        await self._stage(attempt, Stage.QUESTION, attempt.asked)
+        await self._stage(attempt, Stage.QUESTION, attempt.asked, judged_by=attempt.asked)
+        if attempt.translation:
+            await self._stage(attempt, Stage.QUESTION, attempt.translation, judged_by=attempt.translation)
         if tuning.keywords and attempt.best < tuning.enough:
             counts = await self._passages.term_counts(attempt.scope, question_terms(attempt.asked))
             shorter = keywords(attempt.asked, counts, tuning.keyword_terms)
             if shorter and shorter != attempt.asked:
-                await self._stage(attempt, Stage.KEYWORDS, shorter)
+                await self._stage(attempt, Stage.KEYWORDS, shorter, judged_by=attempt.asked)
         if tuning.topics:
             shown = [hit.located.passage.text for hit in rank.collapse(attempt.hits)[: tuning.top_k]]
             vocabulary = [topic for source in attempt.sources for topic in source.topics]
             for topic in topics_left_out(attempt.asked, vocabulary, shown)[: tuning.topic_searches]:
-                await self._stage(attempt, Stage.TOPIC, topic)
+                await self._stage(attempt, Stage.TOPIC, topic, judged_by=topic)
         for source_id in await self._queue.lagging(attempt.scope.sources) if self._anchors else ():
             name = next(source.name for source in attempt.sources if source.id == source_id)
             told = f"Part of '{name}' is searched by words alone; its vectors are still being made."
             self._notice(attempt, Notice(code="vectors_lag", text=told, source_id=source_id))
 
-    async def _stage(self, attempt: _Attempt, stage: Stage, text: str) -> None:
+    async def _stage(self, attempt: _Attempt, stage: Stage, text: str, *, judged_by: str) -> None:
+        """Search once more. Keywords are judged by the question they ask in other words, all else by itself."""
         candidates, notices = await self._dispatcher.retrieve(
             text, attempt.sources, attempt.scope, retriever=attempt.question.retriever
         )
         for notice in notices:
             self._notice(attempt, notice)
-        attempt.stages.append(stage)
-        # Keywords are another way to ask the same thing; a topic is a question of its own.
-        judged_by = text if stage is Stage.TOPIC else attempt.asked
+        if stage not in attempt.stages:
+            attempt.stages.append(stage)
         scored = await self._scored(attempt, stage, judged_by, candidates[: self._tuning.judged])
         attempt.hits = rank.merge([attempt.hits, scored])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -96,6 +97,10 @@ class Settings:
             raise ValueError("CHILD_CHARACTERS: must be at most half of PARENT_CHARACTERS")
         if self.embedder is EmbedderChoice.OPENAI and not (self.openai_base_url and self.openai_model):
             raise ValueError("EMBEDDER: openai also needs OPENAI_BASE_URL and OPENAI_MODEL")
+        for network in self.fetch_allow_networks:
+            ipaddress.ip_network(network)
+        if self.rewrite_model and not self.rewrite_base_url:
+            raise ValueError("REWRITE_MODEL: also needs REWRITE_BASE_URL")
         if self.web_search in (WebSearchChoice.TAVILY, WebSearchChoice.BRAVE) and not self.web_search_key:
             raise ValueError(f"WEB_SEARCH: {self.web_search.value} also needs WEB_SEARCH_KEY")
         if self.web_search is WebSearchChoice.SEARXNG and not self.web_search_url:

@@ -22,12 +22,12 @@ _ASCII_LETTERS = re.compile(r"[a-z]+\Z")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _ENGLISH = """
-    a about above after again all also am an and any are as at be because been before being below between both but by
-    can could did do does doing down during each few for from further get gets give got had has have having he her here hers
-    him his how i if in into is it its itself just let like many may me might more most much must my no nor not now of
-    off on once only or other our out over own per please same shall she should so some such tell than that the their them
-    then there these they this those through to too under until up us very was we were what when where which while who
-    whom whose why will with within would yes you your
+    a about above after again all also am an and any are as at be because been before being below between both but
+    by can could did do does doing down during each few for from further get gets give got had has have having he
+    her here hers him his how i if in into is it its itself just let like many may me might more most much must my
+    no nor not now of off on once only or other our out over own per please same shall she should so some such tell
+    than that the their them then there these they this those through to too under until up us very was we were
+    what when where which while who whom whose why will with within would yes you your
 """
 ENGLISH_STOPWORDS = frozenset(_ENGLISH.split())
 # Phrases that ask or join rather than name. Questions are cut at them.

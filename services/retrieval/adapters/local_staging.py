@@ -21,7 +21,8 @@ class LocalStaging:
 
     def __init__(self, directory: Path, ids: Ids) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
+        # Absolute, because the parsing process need not share our working directory.
+        self._directory = directory.resolve()
         self._ids = ids
 
     async def receive(self, chunks: AsyncIterator[bytes], limit: int) -> tuple[str, int, str]:

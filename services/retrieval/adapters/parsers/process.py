@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,9 +31,9 @@ class ProcessParser:
         """Return the text of the file; its blocks are read from disk as they are taken."""
         out = path.with_name(f"{path.name}.blocks")
         job = {
-            "path": os.path.abspath(path),
+            "path": str(path),
             "name": name,
-            "out": os.path.abspath(out),
+            "out": str(out),
             "max_characters": self._max_characters,
         }
         child = await self._idle.get()

@@ -1,0 +1,1 @@
+"""The web: pages by checked addresses only, and search providers."""

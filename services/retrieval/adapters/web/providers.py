@@ -1,0 +1,105 @@
+"""Web search providers, each a translation of its API. Calls go through the checked transport, except DuckDuckGo's,
+whose client brings its own and speaks to fixed hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from ddgs import DDGS
+from ddgs.exceptions import DDGSException
+
+from services.retrieval.adapters.parsers.html import parse_markup
+from services.retrieval.adapters.web.checked_transport import AddressForbidden
+from services.retrieval.domain.errors import PageUnavailable
+from services.retrieval.domain.search import Hit, HitKind
+
+SECONDS = 15.0
+TAVILY_URL = "https://api.tavily.com/search"
+BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
+
+
+class TavilySearch:
+    """Implements the port WebSearch by Tavily."""
+
+    provider = "tavily"
+
+    def __init__(self, client: httpx.AsyncClient, key: str, url: str = "") -> None:
+        self._client = client
+        self._key = key
+        self._url = url or TAVILY_URL
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        body = {"query": query, "max_results": limit}
+        headers = {"Authorization": f"Bearer {self._key}"}
+        answer = await _call(self._client, self.provider, "POST", self._url, json=body, headers=headers)
+        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in answer.get("results", [])][:limit]
+
+
+class BraveSearch:
+    """Implements the port WebSearch by Brave."""
+
+    provider = "brave"
+
+    def __init__(self, client: httpx.AsyncClient, key: str, url: str = "") -> None:
+        self._client = client
+        self._key = key
+        self._url = url or BRAVE_URL
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        headers = {"X-Subscription-Token": self._key, "Accept": "application/json"}
+        params = {"q": query, "count": limit}
+        answer = await _call(self._client, self.provider, "GET", self._url, params=params, headers=headers)
+        found = answer.get("web", {}).get("results", [])
+        return [_hit(one.get("title"), one.get("url"), one.get("description")) for one in found][:limit]
+
+
+class SearxngSearch:
+    """Implements the port WebSearch by a SearXNG server, whose settings must allow the format json."""
+
+    provider = "searxng"
+
+    def __init__(self, client: httpx.AsyncClient, url: str) -> None:
+        self._client = client
+        self._url = f"{url.rstrip('/')}/search"
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        params = {"q": query, "format": "json"}
+        answer = await _call(self._client, self.provider, "GET", self._url, params=params)
+        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in answer.get("results", [])][:limit]
+
+
+class DuckDuckGoSearch:
+    """Implements the port WebSearch by DuckDuckGo, which needs no key and limits the rate."""
+
+    provider = "duckduckgo"
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        try:
+            found = await asyncio.to_thread(DDGS(timeout=int(SECONDS)).text, query, max_results=limit)
+        except DDGSException as failure:
+            raise PageUnavailable("duckduckgo does not answer; try again later") from failure
+        return [_hit(one.get("title"), one.get("href"), one.get("body")) for one in found][:limit]
+
+
+async def _call(client: httpx.AsyncClient, provider: str, method: str, url: str, **options: Any) -> dict[str, Any]:
+    try:
+        response = await client.request(method, url, timeout=SECONDS, **options)
+        response.raise_for_status()
+        answer = response.json()
+    except httpx.HTTPStatusError as refusal:
+        raise PageUnavailable(
+            f"{provider} answered {refusal.response.status_code}; check its key and limits"
+        ) from refusal
+    except AddressForbidden:
+        raise PageUnavailable(f"{provider} lies at a private address; allow its network to use it") from None
+    except (httpx.HTTPError, ValueError) as failure:
+        raise PageUnavailable(f"{provider} does not answer ({type(failure).__name__})") from failure
+    return answer if isinstance(answer, dict) else {}
+
+
+def _hit(title: object, url: object, text: object) -> Hit:
+    shown = " ".join(block.text for block in parse_markup(str(text or "")).blocks)  # providers mark matches in HTML
+    return Hit(passage_id="", title=str(title or url or ""), text=shown, url=str(url or ""), kind=HitKind.WEB)
