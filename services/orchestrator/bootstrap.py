@@ -38,7 +38,7 @@ from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
-from services.orchestrator.models.compose import Models, open_models
+from services.orchestrator.models.compose import Models, build_models
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
 from services.orchestrator.rpc import AgentServicer, ArtifactServicer, ModelServicer, RunServicer
@@ -70,7 +70,9 @@ async def build(settings: Settings, platform: Platform) -> Service:
     """Return the service; nothing works before its `start`."""
     database = await Database.open(_database_url(settings), platform.clock)
     channels = _Channels(platform, settings)
-    models = open_models(settings.config_file, os.environ, platform)
+    models = build_models(
+        config=settings.config_file, environ=os.environ, telemetry=platform.telemetry, clock=platform.clock
+    )
     orchestrator = _Orchestrator(settings, platform, database, channels, models)
     return Service(
         name="orchestrator",
@@ -232,6 +234,7 @@ class _Orchestrator:
         artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
 
     async def start(self) -> None:
+        await self._models.start()
         await self._journals.start()
         self._background.tasks = [
             asyncio.create_task(self._reconciler.run(), name="reconciler"),

@@ -27,7 +27,7 @@ async def follow(
     """
     loop = asyncio.get_running_loop()
     deadline: float | None = None
-    async with aclosing(feed.watch(run_id, after, live=live)) as batches:  # type: ignore[type-var]
+    async with aclosing(feed.watch(run_id, after, live=live)) as batches:
         upcoming: asyncio.Future[tuple[StampedEvent, ...]] | None = None
         try:
             while True:

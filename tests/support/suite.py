@@ -79,7 +79,7 @@ async def suite(
         await gateway.start()
         stack.push_async_callback(gateway.close)
         stack.push_async_callback(gateway.drain)
-        base_url = f"http://{gateway.http.address}"
+        base_url = gateway.http.address
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=base_url, timeout=30.0))
         yield Suite(folder=folder, platform=platform, http=http, base_url=base_url, channels=channels)
 
@@ -94,8 +94,9 @@ def _environment(folder: Path, model: str, config: str) -> dict[str, str]:
     for name in GRPC_SERVICES:
         address = f"unix:{folder / name}.sock"
         variables[f"PROCTOR_{name.upper()}_LISTEN"] = address
-        for peer in ("ORCHESTRATOR", "GATEWAY"):
-            variables[f"PROCTOR_{peer}_{name.upper()}_TARGET"] = address
+        variables[f"PROCTOR_GATEWAY_{name.upper()}_TARGET"] = address
+        if name != "orchestrator":
+            variables[f"PROCTOR_ORCHESTRATOR_{name.upper()}_TARGET"] = address
     variables["PROCTOR_RETRIEVAL_EMBEDDER"] = "none"
     variables["PROCTOR_SANDBOX_BACKEND"] = "cold"
     return variables
