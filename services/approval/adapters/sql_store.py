@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, tuple_, union
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -91,14 +91,18 @@ class SqlApprovals:
         return expired
 
     async def page(self, wanted: Filter, after: Place | None, limit: int) -> list[Approval]:
-        """Read one index range for each audience and state, each at most `limit` long, and merge them.
+        """Read one index range for each audience and state, keys only, each at most `limit` long, and merge them.
 
         One condition `state IN (…) AND (mine OR my group's)` would make the database sort or scan all that match.
         """
         arms = [_arm(condition, after, limit) for condition in _ranges(wanted)]
-        merged = union_all(*(select(arm.subquery()) for arm in arms)).subquery()
+        merged = union(*(select(arm.subquery()) for arm in arms)).subquery()
+        newest = merged.c.requested_at.desc(), merged.c.approval_id.desc()
+        keys = select(merged).order_by(*newest).limit(limit).subquery()
         query = (
-            select(merged).distinct().order_by(merged.c.requested_at.desc(), merged.c.approval_id.desc()).limit(limit)
+            select(approvals)
+            .join(keys, and_(Columns.approval_id == keys.c.approval_id, Columns.tenant == keys.c.tenant))
+            .order_by(Columns.requested_at.desc(), Columns.approval_id.desc())
         )
         async with self._reading.connect() as connection:
             return [approval_of(row) for row in (await connection.execute(query)).mappings()]
@@ -143,8 +147,8 @@ def _ranges(wanted: Filter) -> Iterator[ColumnElement[bool]]:
             yield and_(people, Columns.state == state, *narrowed)
 
 
-def _arm(condition: ColumnElement[bool], after: Place | None, limit: int) -> Select[tuple[object, ...]]:
-    query = select(*Columns).where(condition)
+def _arm(condition: ColumnElement[bool], after: Place | None, limit: int) -> Select[tuple[str, str, int]]:
+    query = select(Columns.approval_id, Columns.tenant, Columns.requested_at).where(condition)
     if after is not None:
         at = micros(after.at)
         # The first condition bounds the index range; the second is exact among equal times.
