@@ -20,10 +20,6 @@ class HealthMonitor:
         self._serving = serving
         self._task: asyncio.Task[None] | None = None
 
-    async def not_serving(self) -> None:
-        """Tell NOT_SERVING for the server and each of its services."""
-        await self._set(serving=False)
-
     async def start(self) -> None:
         """Tell what the service says now, and go on telling it."""
         await self._set(serving=self._serving())

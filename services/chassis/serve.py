@@ -99,7 +99,7 @@ async def start_server(
 ) -> RunningServer:
     """Serve `service` on `listen` (`unix:/path` or `host:port`, port 0 picks one) and return once it is started.
 
-    When `start` fails the server is stopped, the service closed, and the failure goes on.
+    When `start` fails the service is closed, and the failure goes on.
     """
     limits = limits or ServerLimits()
     server = grpc.aio.server(interceptors=[interceptors(platform, limits)], options=_options(limits))
@@ -108,15 +108,14 @@ async def start_server(
     health_pb2_grpc.add_HealthServicer_to_server(monitor.servicer, server)
     reflection.enable_server_reflection([*service.grpc_services, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     address = _bind(server, listen, platform)
-    await monitor.not_serving()
-    await server.start()
     try:
         await service.start()
     except BaseException:
-        await server.stop(None)
         await service.close()
         raise
+    # Only now, so that whoever is answered at all is answered by a service that has started.
     await monitor.start()
+    await server.start()
     log.info("serving", extra={"event": names.EVENT_SERVICE_SERVING, "address": address})
     return RunningServer(service, server, address, monitor)
 

@@ -12,9 +12,8 @@ SERVING = "SERVING"
 POLL = 0.03
 
 
-async def wait_for_grpc(address: str) -> str:
-    """Return the health of the service at `address` once it tells one that lasts: SERVING at once, else after 1 s."""
-    patience = 1.0
+async def wait_for_grpc(address: str, *, may_not_serve: bool = False) -> str:
+    """Return SERVING once the service at `address` says so; NOT_SERVING will do for one that may not serve here."""
     async with grpc.aio.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while True:
@@ -23,9 +22,8 @@ async def wait_for_grpc(address: str) -> str:
             except grpc.aio.AioRpcError:
                 continue
             status: str = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
-            if status == SERVING or patience <= 0:
+            if status == SERVING or may_not_serve:
                 return status
-            patience -= POLL
             await asyncio.sleep(POLL)
 
 
