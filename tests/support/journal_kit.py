@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from services.chassis.clock import Clock, SystemClock
@@ -22,6 +24,13 @@ from services.orchestrator.journal.writer import Pacing
 
 _numbers = itertools.count(1)
 NO_USAGE = Usage()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a child process that can import what this one can."""
+    paths = [str(ROOT), str(ROOT / "protos" / "gen")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def new_run(run_id: str = "", **changes: Any) -> NewRun:

@@ -171,7 +171,7 @@ class SqlUsage:
     async def by_day(self, tenant: str, *, since: datetime, user: str = "") -> Sequence[UsageDay]:
         """Return settled use since `since` by UTC day, user and model, oldest first; of one user when given."""
         # Rows keep microseconds; integer division by a day's worth gives the day in both databases.
-        day = (cast(consumption.c.started_at, BigInteger) / 86_400_000_000).label("day")
+        day = (cast(consumption.c.started_at, BigInteger) // 86_400_000_000).label("day")
         kept = (consumption.c.tenant == tenant) & consumption.c.settled & (consumption.c.started_at >= since)
         if user:
             kept &= consumption.c.user_id == user
