@@ -13,6 +13,7 @@ import json_repair
 import jsonschema
 from jsonschema.protocols import Validator
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from services.chassis.canonical import canonical_json
 from services.chassis.errors import FieldViolation, InvalidRequest
@@ -130,7 +131,8 @@ def check_schema(json_schema: bytes) -> None:
     try:
         schema = json.loads(json_schema)
         jsonschema.validators.validator_for(schema).check_schema(schema)
-    except (ValueError, AttributeError, jsonschema.SchemaError) as error:
+        _validator(json_schema).is_valid({})  # also finds references that lead nowhere
+    except (ValueError, TypeError, jsonschema.SchemaError, Unresolvable) as error:
         message = error.message if isinstance(error, jsonschema.SchemaError) else str(error)
         raise InvalidRequest(
             f"the schema of the answer is no JSON Schema: {message}",
@@ -140,7 +142,10 @@ def check_schema(json_schema: bytes) -> None:
 
 def schema_problems(json_schema: bytes, value: Any) -> list[str]:
     """Return what of `value` breaks the schema, each with its place; at most five."""
-    errors = sorted(_validator(json_schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
+    try:
+        errors = sorted(_validator(json_schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
+    except Unresolvable as error:
+        return [f"the schema refers to what is not in it: {error}"]
     return [f"at {error.json_path}: {error.message[:300]}" for error in errors[:_MAX_PROBLEMS]]
 
 
