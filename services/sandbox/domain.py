@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import assert_never
 
 
 class Status(StrEnum):
@@ -192,6 +193,8 @@ def describe(finished: Finished, limits: Limits) -> str:
             sentence = "CANCELLED by the caller"
         case Status.SANDBOX_ERROR:
             sentence = f"SANDBOX_ERROR: {finished.detail or 'the sandbox failed'}; the code may or may not have run"
+        case _:
+            assert_never(finished.status)
     if finished.state_lost:
         sentence += "; the session's state is lost, so define everything again in a new session"
     return sentence + "."

@@ -30,6 +30,14 @@ _ALL_NAMESPACES = (
 )
 
 
+class Confined(BaseException):
+    """Unwinds the interpreter's process to the top of its stack, so that no frame of the harness is left above code."""
+
+    def __init__(self, channel_fd: int, out_fd: int, err_fd: int) -> None:
+        super().__init__()
+        self.descriptors = (channel_fd, out_fd, err_fd)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What every job gets: the filter, sizes of its file systems, and whether it needs namespaces of its own."""
@@ -41,7 +49,10 @@ class View:
 
 
 def start(view: View, control: socket.socket, out_fd: int, err_fd: int) -> None:
-    """Become a job; never returns. Called in a freshly forked, single-threaded process."""
+    """Become a job; never returns, except by Confined in the interpreter's process.
+
+    Called in a freshly forked, single-threaded process.
+    """
     try:
         uid, gid = os.getuid(), os.getgid()
         linux.die_with_parent()
@@ -57,6 +68,8 @@ def start(view: View, control: socket.socket, out_fd: int, err_fd: int) -> None:
                 os._exit(0)
             linux.die_with_parent()
         _Init(view, control, out_fd, err_fd).run()
+    except Confined:
+        raise
     except BaseException as error:
         with contextlib.suppress(Exception):
             frames.send(control, {"kind": "failed", "detail": repr(error)[:500]})
@@ -95,7 +108,9 @@ class _Init:
             os.read(go_read, 1)
             _confine(self._view.program)
             linux.set_dumpable(dumpable=True)
-            interpreter.run(theirs.fileno(), *self._outputs, WORKSPACE)
+            for end in (self._control, mine):
+                end.detach()
+            raise Confined(theirs.detach(), *self._outputs)
         _write("/proc/self/oom_score_adj", "0")
         if os.path.ismount("/proc"):
             flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC

@@ -10,23 +10,25 @@ import importlib
 import os
 import signal
 import socket
-from typing import Any
+from typing import Any, NoReturn
 
-from . import frames, init
+from . import frames, init, interpreter
 
 CONTROL_FD = 3
 
 
 def main() -> None:
-    """Serve the supervisor on descriptor 3 until it hangs up."""
-    control = socket.socket(fileno=CONTROL_FD)
+    """Serve the supervisor on descriptor 3 until it hangs up; in a job's own process, run its code."""
     try:
-        _serve(control)
+        _serve(socket.socket(fileno=CONTROL_FD))
+    except init.Confined as confined:
+        channel, out, err = confined.descriptors
     except frames.ChannelClosed:
-        pass
+        return
+    interpreter.run(channel, out, err, init.WORKSPACE)
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: socket.socket) -> NoReturn:
     setup = frames.receive(control)
     header = setup.header
     view = init.View(

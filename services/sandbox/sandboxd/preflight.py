@@ -81,17 +81,18 @@ def prepare(loop: Loop, config: Config, hierarchy: Hierarchy) -> Preflight:
         result.failed("system_call_filter", str(error), "run the sandbox on an x86_64 or aarch64 host")
         return result
     recipe = _recipe(found, result.stage.paths, program, config, proc=True)
-    trial = _probe_cold(loop, config, hierarchy, recipe, result)
+    trial = _probe_cold(loop, config, hierarchy, recipe)
     if trial.host is None:
         # Hosts that mask parts of their /proc cannot give a new one away.
-        recipe = _recipe(found, result.stage.paths, program, config, proc=False)
-        retry = _probe_cold(loop, config, hierarchy, recipe, result)
-        trial = retry if retry.host is not None else trial
-    _conclude(trial, result, "cold")
-    if result.safe and not fonts.is_baked(folder):
-        _bake(loop, config, hierarchy, recipe, folder)
-    if result.safe and config.backend == WARM:
-        _conclude(_probe_warm(loop, config, hierarchy, recipe), result, "warm")
+        masked = _recipe(found, result.stage.paths, program, config, proc=False)
+        retry = _probe_cold(loop, config, hierarchy, masked)
+        if retry.host is not None:
+            recipe, trial = masked, retry
+    if _conclude(trial, result, "cold"):
+        if not fonts.is_baked(folder):
+            _bake(loop, config, hierarchy, recipe, folder)
+        if config.backend == WARM:
+            _conclude(_probe_warm(loop, config, hierarchy, recipe), result, "warm")
     result.recipe = recipe
     return result
 
@@ -145,7 +146,7 @@ def _recipe(found: bubblewrap.Found, paths: Paths, program: bytes, config: Confi
     )
 
 
-def _probe_cold(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe, result: Preflight) -> Trial:
+def _probe_cold(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe) -> Trial:
     trials = Trials(loop)
     pool = Pool(loop, replace(config, backend=COLD), recipe, hierarchy, trials)
     return _look(loop, pool, trials)
@@ -175,19 +176,21 @@ def _look(loop: Loop, pool: Pool, trials: Trials) -> Trial:
         pool.close()
 
 
-def _conclude(trial: Trial, result: Preflight, backend: str) -> None:
+def _conclude(trial: Trial, result: Preflight, backend: str) -> bool:
+    """Add what a trial proved; return whether all is well so far."""
     if trial.host is None or trial.status != "OK":
         remedy = (
             "allow unprivileged user namespaces (user.max_user_namespaces > 0, no seccomp or AppArmor rule against "
             "unshare and mount), then restart"
         )
         result.failed(f"sandbox_starts_{backend}", trial.detail or trial.status, remedy)
-        return
+        return False
     result.passed(f"sandbox_starts_{backend}", "a probe ran inside")
     checks, facts = probe.judge(trial.stdout.decode("utf-8", "replace"), trial.host)
     known = {check.name for check in result.checks if check.passed}
     result.checks.extend(check for check in checks if not check.passed or check.name not in known)
     result.facts.update(facts)
+    return result.safe
 
 
 def _bake(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe, folder: Path) -> None:

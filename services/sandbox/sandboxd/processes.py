@@ -18,10 +18,11 @@ class Usage:
     processes: int
 
 
-def tree(root: int) -> list[int]:
+def tree(root: int, *, at_most: int = 100_000) -> list[int]:
     """Return `root` and its descendants. In a PID namespace every orphan is a child of its first process."""
-    found, queue = [], [root]
-    while queue:
+    found: list[int] = []
+    queue = [root]
+    while queue and len(found) < at_most:
         pid = queue.pop()
         found.append(pid)
         try:

@@ -23,8 +23,13 @@ from services.sandbox.sandboxd.output import Drain
 # after a cancel nobody waits for it.
 _GRACE = {"TIMEOUT": 2.0, "CANCELLED": 0.3, "CPU": 0.2, "OUTPUT_LIMIT": 0.1, "OOM": 0.0}
 _HARVEST_GRACE = 2.0
-# The processes of a job that are not the code's: its init, the interpreter itself, and the one that unshared.
-_OWN_PROCESSES = 3
+# With so many processes a polite request is not heard in time: a fork bomb fills both cores.
+_CROWD = 16
+_CROWDED_GRACE = 0.25
+# The processes of a job that are not the code's: its init, and the one that unshared.
+_OWN_PROCESSES = 2
+# A group refuses a fork only after copying the address space; RLIMIT_NPROC refuses before and must come first.
+_GROUP_MARGIN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,7 @@ class Worker:
         self.parked, self.task, self._why = False, task, ""
         bounds = self._bounds
         if self.group is not None:
-            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + _OWN_PROCESSES - 1)
+            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + _OWN_PROCESSES + _GROUP_MARGIN)
             self._kills_before = self.group.memory_kills()
         for drain in self._drains.values():
             drain.reset()
@@ -152,7 +157,10 @@ class Worker:
             return
         self._why = why
         self._order("interrupt")
-        self._kill_at = self._loop.now() + _GRACE[why]
+        grace = _GRACE[why]
+        if len(processes.tree(self._init_pid, at_most=_CROWD)) >= _CROWD:
+            grace = min(grace, _CROWDED_GRACE)
+        self._kill_at = self._loop.now() + grace
 
     def tick(self) -> None:
         """Enforce the limits."""
