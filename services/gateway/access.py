@@ -6,38 +6,39 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
 
-from services.chassis.errors import Unauthenticated
+from services.chassis.errors import PermissionDenied, Unauthenticated
 from services.gateway.auth import IDENTITY_HEADER, Caller
-from services.gateway.dependencies import PartsDep
+from services.gateway.dependencies import Parts, PartsDep
 
-# What a key may be allowed to do. `*` is everything.
-ASK = "ask"  # start, watch, resume and cancel own runs; read their artifacts; list agents and models
-READ = "read"  # search sources and read passages
-INGEST = "ingest"  # create and delete sources and documents
-DECIDE = "decide"  # see and decide approvals
+# What the routes ask for; `*` is everything. Services ask for more of their own: `runs:all`, `sources:admin`,
+# `approvals:read`, `approvals:decide`, `approvals:audit`.
+RUNS = "runs"  # start, watch, resume and cancel own runs, answer their approvals, read their artifacts
+SOURCES_READ = "sources:read"  # search, read passages, list sources and documents
+SOURCES_WRITE = "sources:write"  # create and delete sources and documents
+SOURCES_ADMIN = "sources:admin"
+APPROVALS_READ, APPROVALS_DECIDE = "approvals:read", "approvals:decide"  # of everybody in the tenant
 KEYS = "keys"  # make, list and revoke the tenant's keys
-SCOPES = (ASK, READ, INGEST, DECIDE, KEYS)
 
 
-def holding(scope: str) -> Callable[[Request, PartsDep], Awaitable[Caller]]:
-    """Return the dependency that gives a route its caller, once that is known, holds `scope` and is within its rate."""
+def holding(*scopes: str) -> Callable[[Request, PartsDep], Awaitable[Caller]]:
+    """Return the dependency that gives a route its caller: known, within its rate, and holding one of `scopes`."""
 
     async def caller(request: Request, parts: PartsDep) -> Caller:
-        headers = request.state.response_headers
-        admitted = await admit(request, parts, headers)
-        admitted.principal.require(scope)
+        admitted = await admit(request, parts, request.state.response_headers)
+        require_any(admitted, scopes)
         return admitted
 
     return caller
 
 
-async def admit(request: Request, parts: PartsDep, headers: dict[str, str]) -> Caller:
-    """Return the caller of `request`, or raise Unauthenticated or RateLimited; leaves the headers that tell."""
-    address = request.client.host if request.client else ""
+async def admit(connection: HTTPConnection, parts: Parts, headers: dict[str, str]) -> Caller:
+    """Return the caller, or raise Unauthenticated or RateLimited; leaves in `headers` what the caller is told."""
+    address = connection.client.host if connection.client else ""
     parts.limiter.check_failures(address)
     try:
-        caller = await parts.authenticator.authenticate(request)
+        caller = await parts.authenticator.authenticate(connection)
     except Unauthenticated:
         parts.limiter.count_failure(address)
         raise
@@ -46,8 +47,17 @@ async def admit(request: Request, parts: PartsDep, headers: dict[str, str]) -> C
     return caller
 
 
-Asker = Annotated[Caller, Depends(holding(ASK))]
-Reader = Annotated[Caller, Depends(holding(READ))]
-Ingester = Annotated[Caller, Depends(holding(INGEST))]
-Decider = Annotated[Caller, Depends(holding(DECIDE))]
+def require_any(caller: Caller, scopes: tuple[str, ...]) -> None:
+    """Raise PermissionDenied unless the caller holds one of the scopes."""
+    if not caller.principal.scopes & {"*", *scopes}:
+        raise PermissionDenied(
+            f"'{caller.principal.user}' lacks the scope '{scopes[0]}'; use a key that has it",
+            metadata={"scope": scopes[0]},
+        )
+
+
+Asker = Annotated[Caller, Depends(holding(RUNS))]
+Reader = Annotated[Caller, Depends(holding(SOURCES_READ, SOURCES_WRITE, SOURCES_ADMIN))]
+Ingester = Annotated[Caller, Depends(holding(SOURCES_WRITE, SOURCES_ADMIN))]
+Decider = Annotated[Caller, Depends(holding(RUNS, APPROVALS_DECIDE, APPROVALS_READ))]
 KeyKeeper = Annotated[Caller, Depends(holding(KEYS))]

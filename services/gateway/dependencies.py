@@ -14,6 +14,7 @@ from services.chassis.identity import IdentitySigner
 from services.gateway.auth import Authenticator, Caller
 from services.gateway.backends import Backends
 from services.gateway.background import Background
+from services.gateway.keys import Keys
 from services.gateway.ratelimit import RateLimiter
 from services.gateway.settings import Settings
 from services.gateway.streams import RunStreams
@@ -29,6 +30,7 @@ class Parts:
     backends: Backends
     streams: RunStreams
     authenticator: Authenticator
+    keys: Keys
     limiter: RateLimiter
     signer: IdentitySigner
     clock: Clock

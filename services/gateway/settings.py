@@ -46,3 +46,11 @@ class Settings:
     jwt_groups_claim: str = "groups"
     # How long open responses may take to end when the gateway stops.
     grace: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        if self.chat_approvals not in {"tool_call", "wait"}:
+            raise ValueError(f"CHAT_APPROVALS: expected tool_call or wait, got {self.chat_approvals!r}")
+        if self.jwt_issuer and not (self.jwt_audience and self.jwt_jwks_url):
+            raise ValueError("JWT_ISSUER needs JWT_AUDIENCE and JWT_JWKS_URL too")
+        if self.jwt_algorithm.upper().startswith(("HS", "NONE")):
+            raise ValueError(f"JWT_ALGORITHM: {self.jwt_algorithm} is not a public-key algorithm; use RS256 or ES256")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -168,7 +169,7 @@ async def gateway_suite(platform: Platform | None = None, **settings: Any) -> As
             stack.push_async_callback(server.stop, 0.2)
             targets[name] = address
         folder = await stack.enter_async_context(socket_address("gateway"))
-        data_dir = folder.removeprefix("unix:").removesuffix("/gateway.sock")
+        data_dir = Path(folder.removeprefix("unix:")).parent
         defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "sandbox_target": "unix:/nonexistent/sandbox.sock"}
         gateway = Gateway(replace(Settings(), **{**defaults, **targets, **settings}), platform)
         stack.push_async_callback(gateway.close)

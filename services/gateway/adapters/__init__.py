@@ -1,0 +1,1 @@
+"""One module for each technology the gateway's ports stand on."""
