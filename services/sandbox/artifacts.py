@@ -17,7 +17,8 @@ def checked_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     total = sum(len(file.content) for file in files)
     if len(files) > MAX_FILES or total > MAX_FILES_BYTES:
         raise TooLarge(
-            f"{len(files)} files with {total} bytes are too many; the limits are {MAX_FILES} and {MAX_FILES_BYTES} bytes"
+            f"{len(files)} files with {total} bytes are too many; the limits are {MAX_FILES} files and "
+            f"{MAX_FILES_BYTES} bytes together"
         )
     checked: dict[str, InputFile] = {}
     for index, file in enumerate(files):

@@ -203,9 +203,7 @@ class Executions:
         leave = asyncio.ensure_future(live.abandoned.wait())
         try:
             await asyncio.wait((acquire, leave), return_when=asyncio.FIRST_COMPLETED)
-            if acquire.done() and not acquire.cancelled():
-                return True
-            return False
+            return acquire.done()
         finally:
             leave.cancel()
             if not acquire.done():

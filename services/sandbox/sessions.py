@@ -27,9 +27,7 @@ class SessionRules:
 class Sessions:
     """Opens, finds and ends the sessions of one node."""
 
-    def __init__(
-        self, jail: Jail, store: SessionStore, rules: SessionRules, clock: Clock, ids: Ids, node: str
-    ) -> None:
+    def __init__(self, jail: Jail, store: SessionStore, rules: SessionRules, clock: Clock, ids: Ids, node: str) -> None:
         self._jail = jail
         self._store = store
         self._rules = rules

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,4 +77,4 @@ class Settings:
     @property
     def state_dir(self) -> Path:
         """Where the supervisor keeps what outlives it."""
-        return Path(os.path.abspath(self.data_dir)) / "sandbox"
+        return Path.cwd() / self.data_dir / "sandbox"

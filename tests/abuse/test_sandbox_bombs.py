@@ -48,7 +48,9 @@ async def test_25_a_fork_bomb_is_capped_and_leaves_nothing(runner: Runner) -> No
 
 
 async def test_25_a_fork_bomb_without_a_cgroup_is_capped_too(uncounted: Runner) -> None:
-    code = called("abuse-forks2") + """
+    code = (
+        called("abuse-forks2")
+        + """
 made = 0
 while True:
     try:
@@ -59,6 +61,7 @@ while True:
         break
 print(made)
 """
+    )
     result = await uncounted.run(code, pids=32)
     assert 16 <= int(result.text) <= 32
     assert living("abuse-forks2") == []
@@ -217,13 +220,16 @@ async def test_32_output_bytes_are_kept_as_they_are(runner: Runner) -> None:
 
 
 async def test_33_ignored_signals_do_not_help(runner: Runner) -> None:
-    code = called("abuse-deaf") + """
+    code = (
+        called("abuse-deaf")
+        + """
 for number in range(1, 65):
     try: signal.signal(number, signal.SIG_IGN)
     except (OSError, ValueError): pass
 open('kept.txt', 'w').write('partial')
 while True: pass
 """
+    )
     result = await runner.run(code, wall=0.5)
     assert result.status is Status.TIMEOUT
     assert result.finished.wall < 4.5
@@ -246,7 +252,9 @@ async def test_34_cpu_time_counts_without_a_cgroup(uncounted: Runner) -> None:
 
 
 async def test_35_daemons_do_not_outlive_the_call(runner: Runner) -> None:
-    code = called("abuse-daemon") + """
+    code = (
+        called("abuse-daemon")
+        + """
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -255,6 +263,7 @@ if os.fork() == 0:
     os._exit(0)
 print('done')
 """
+    )
     result = await runner.run(code)
     assert result.text == "done\n"
     assert result.finished.wall < 2.0

@@ -92,7 +92,9 @@ async def test_42_only_so_many_files_are_taken(runner: Runner) -> None:
 
 
 async def test_42_only_so_many_bytes_are_taken(runner: Runner) -> None:
-    result = await runner.run("for n in range(4): open(f'{n}', 'wb').write(b'x' * (30 << 20))\nopen('big', 'wb').truncate(40 << 20)")
+    result = await runner.run(
+        "for n in range(4): open(f'{n}', 'wb').write(b'x' * (30 << 20))\nopen('big', 'wb').truncate(40 << 20)"
+    )
     assert sorted(result.files) == ["0", "1"]
     assert sorted(result.dropped) == ["2", "3", "big"]
 

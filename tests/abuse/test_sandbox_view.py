@@ -74,7 +74,9 @@ async def test_05_the_first_process_cannot_be_entered(runner: Runner, name: str)
     assert await runner.errno(f"attempt(os.listdir, '/proc/1/{name}')") == "EACCES"
 
 
-@pytest.mark.parametrize("path", ["/var/run/docker.sock", "/sys", "/run", "/dev/sda", "/dev/vda", "/dev/kvm", "/dev/mem"])
+@pytest.mark.parametrize(
+    "path", ["/var/run/docker.sock", "/sys", "/run", "/dev/sda", "/dev/vda", "/dev/kvm", "/dev/mem"]
+)
 async def test_06_sockets_and_devices_of_the_host_do_not_exist(runner: Runner, path: str) -> None:
     assert await runner.errno(f"attempt(os.stat, {path!r})") == "ENOENT"
 
@@ -86,7 +88,9 @@ async def test_07_the_tree_is_read_only(runner: Runner, path: str) -> None:
     assert await runner.errno(code) in ("EROFS", "EACCES")
 
 
-@pytest.mark.parametrize("path", ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger"])
+@pytest.mark.parametrize(
+    "path", ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger"]
+)
 async def test_08_kernel_settings_cannot_be_written(runner: Runner, path: str) -> None:
     assert await runner.errno(f"attempt(os.open, {path!r}, os.O_WRONLY)") in ("EROFS", "EACCES", "ENOENT")
 
@@ -101,7 +105,9 @@ async def test_21_an_abstract_socket_of_the_host_refuses(runner: Runner) -> None
 
 
 async def test_44_two_jobs_share_no_files_processes_or_memory(runner: Runner) -> None:
-    await runner.run("open('/tmp/mark', 'w').close(); open('/workspace/mark', 'w').close(); open('/dev/shm/mark', 'w').close()")
+    await runner.run(
+        "open('/tmp/mark', 'w').close(); open('/workspace/mark', 'w').close(); open('/dev/shm/mark', 'w').close()"
+    )
     result = await runner.run("""
 import os
 print(os.listdir('/workspace'), 'mark' in os.listdir('/tmp'), os.listdir('/dev/shm'))

@@ -7,24 +7,17 @@ again while gRPC serves.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
-import socket
-import subprocess
-import sys
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import services
 from services.chassis.errors import Unavailable
+from services.sandbox.adapters.sandboxd_connection import Connection
 from services.sandbox.artifacts import CHUNK_BYTES
 from services.sandbox.domain import (
     ArtifactChunk,
-    Check,
     DroppedFile,
     Event,
     Finished,
@@ -47,91 +40,12 @@ _LASTING_SECONDS = 10.0
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
-class _Connection:
-    """One supervisor: its process, its socket, and who waits for its frames."""
-
-    def __init__(self, config: Config) -> None:
-        self.waiting: dict[str, asyncio.Queue[frames.Frame | None]] = {}
-        self.isolation: Isolation | None = None
-        self.closed = asyncio.Event()
-        self.changed = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._outgoing: deque[tuple[bytes, list[int]]] = deque()
-        self._sock, theirs = frames.pair()
-        with theirs:
-            self.process = _start(theirs.fileno())
-        frames.send(self._sock, config.to_json())
-        self._sock.setblocking(False)
-        self._loop.add_reader(self._sock, self._read)
-
-    def send(self, header: dict[str, Any], fds: list[int]) -> None:
-        """Send a frame when the socket takes it; owns `fds`."""
-        self._outgoing.append((frames.encode(header), fds))
-        self._flush()
-
-    def close(self) -> None:
-        """Hang up: the supervisor then kills every sandbox and ends."""
-        if self.closed.is_set():
-            return
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
-        self._sock.close()
-        while self._outgoing:
-            _close_all(self._outgoing.popleft()[1])
-        self.closed.set()
-        self.changed.set()
-        for queue in self.waiting.values():
-            queue.put_nowait(None)
-
-    def _flush(self) -> None:
-        if self.closed.is_set():
-            while self._outgoing:
-                _close_all(self._outgoing.popleft()[1])
-            return
-        while self._outgoing:
-            data, fds = self._outgoing[0]
-            try:
-                frames.send_encoded(self._sock, data, fds)
-            except BlockingIOError:
-                self._loop.add_writer(self._sock, self._flush)
-                return
-            except frames.ChannelClosed:
-                self.close()
-                return
-            self._outgoing.popleft()
-            _close_all(fds)
-        self._loop.remove_writer(self._sock)
-
-    def _read(self) -> None:
-        for _ in range(64):
-            try:
-                frame = frames.receive(self._sock)
-            except BlockingIOError:
-                return
-            except frames.ChannelClosed:
-                self.close()
-                return
-            self._dispatch(frame)
-
-    def _dispatch(self, frame: frames.Frame) -> None:
-        event = frame.header["event"]
-        if event == "isolation":
-            self.isolation = _isolation(frame.header)
-            self.changed.set()
-            return
-        queue = self.waiting.get(frame.header.get("key", ""))
-        if queue is None:
-            frame.close()
-        else:
-            queue.put_nowait(frame)
-
-
 class SandboxdJail:
     """`Jail` over a supervisor that is started again whenever it dies."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
 
@@ -177,7 +91,7 @@ class SandboxdJail:
         }
         try:
             connection.send(header, [_memory(part) for part in (job.code.encode(), *(f.content for f in job.files))])
-            sequences = {stream: 0 for stream in Stream}
+            sequences = dict.fromkeys(Stream, 0)
             while (frame := await queue.get()) is not None:
                 for event in _events(frame, sequences):
                     yield event
@@ -213,7 +127,7 @@ class SandboxdJail:
         if self._connection is not None:
             self._connection.send({"order": "close", "session": session_id}, [])
 
-    async def _ready(self) -> _Connection:
+    async def _ready(self) -> Connection:
         """Return a connection whose supervisor has proved its isolation, or found that it cannot."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
@@ -235,41 +149,19 @@ class SandboxdJail:
             while True:
                 await asyncio.sleep(_RESTART_DELAYS[min(failures, len(_RESTART_DELAYS) - 1)])
                 began = loop.time()
-                self._connection = connection = _Connection(self._config)
+                self._connection = connection = Connection(self._config)
                 self._connected.set()
                 await connection.closed.wait()
                 self._connected.clear()
                 self._connection = None
-                await _reap(connection.process)
-                log.warning("the sandbox's supervisor ended and is started again", extra={"event": "sandboxd.restarted"})
+                await connection.reap()
+                log.warning("the supervisor ended and is started again", extra={"event": "sandboxd.restarted"})
                 failures = 0 if loop.time() - began > _LASTING_SECONDS else failures + 1
         finally:
             if self._connection is not None:
                 connection, self._connection = self._connection, None
                 connection.close()
-                await _reap(connection.process)
-
-
-def _start(fd: int) -> subprocess.Popen[bytes]:
-    root = Path(next(iter(services.__path__))).parent
-    return subprocess.Popen(  # noqa: ASYNC220 - it only execs, which takes a millisecond
-        [sys.executable, "-m", "services.sandbox.sandboxd", str(fd)],
-        pass_fds=[fd],
-        stdin=subprocess.DEVNULL,
-        cwd="/",
-        # Nothing of the service's environment, least of all its secrets.
-        env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(root)},
-        start_new_session=True,
-    )
-
-
-async def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Collect an ended supervisor; one that does not end by itself is killed, and the kernel takes its sandboxes."""
-    try:
-        await asyncio.to_thread(process.wait, 5.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        await asyncio.to_thread(process.wait)
+                await connection.reap()
 
 
 def _memory(content: bytes) -> int:
@@ -280,12 +172,6 @@ def _memory(content: bytes) -> int:
         view = view[os.write(fd, view) :]
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)
 
 
 def _events(frame: frames.Frame, sequences: dict[Stream, int]) -> Iterator[Event]:
@@ -330,15 +216,4 @@ def _finished(header: dict[str, Any]) -> Finished:
         dropped=tuple(DroppedFile(name=name, reason=reason) for name, reason in header["dropped"]),
         state_lost=header["state_lost"],
         detail=header["detail"],
-    )
-
-
-def _isolation(header: dict[str, Any]) -> Isolation:
-    return Isolation(
-        safe=header["safe"],
-        backend=header["backend"],
-        cgroup=header["cgroup"],
-        checks=[Check(**check) for check in header["checks"]],
-        python_version=header["python"],
-        packages=header["packages"],
     )

@@ -102,9 +102,7 @@ class SqlExecutions:
         return len(rows)
 
     async def _find(self, tenant: str, execution_id: str) -> Record:
-        query = sa.select(executions).where(
-            executions.c.tenant == tenant, executions.c.execution_id == execution_id
-        )
+        query = sa.select(executions).where(executions.c.tenant == tenant, executions.c.execution_id == execution_id)
         async with reading(self._engine).connect() as connection:
             row = (await connection.execute(query)).one()
         return Record(

@@ -21,7 +21,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 @dataclass(slots=True)
 class Frame:
-    """A received message. The receiver owns `fds`; `pid` is the sender's as the kernel saw it, 0 without SO_PASSCRED."""
+    """A received message. The receiver owns `fds`; `pid` is the sender's by the kernel, 0 without SO_PASSCRED."""
 
     header: dict[str, Any]
     payload: bytes = b""
@@ -72,20 +72,23 @@ def receive(sock: socket.socket) -> Frame:
     except ConnectionResetError as error:
         raise ChannelClosed from error
     fds, pid = _ancillary(ancillary)
-    if not data:
-        raise ChannelClosed
-    try:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ValueError("a frame was longer than it may be")
-        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
-        header = json.loads(data[_LENGTH.size : end])
-        if not isinstance(header, dict):
-            raise ValueError("a frame's header is not an object")
-    except (ValueError, struct.error) as error:
+    frame = None if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else _decode(data)
+    if frame is None:
+        # The end, or nonsense, after which nothing more is to be expected.
         for fd in fds:
             os.close(fd)
-        raise ChannelClosed from error
-    return Frame(header, data[end:], fds, pid)
+        raise ChannelClosed
+    frame.fds, frame.pid = fds, pid
+    return frame
+
+
+def _decode(data: bytes) -> Frame | None:
+    try:
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        header = json.loads(data[_LENGTH.size : end])
+    except (ValueError, struct.error):
+        return None
+    return Frame(header, data[end:]) if isinstance(header, dict) else None
 
 
 def _ancillary(items: list[tuple[int, int, bytes]]) -> tuple[list[int], int]:

@@ -58,9 +58,7 @@ def fingerprint(status: os.stat_result) -> Fingerprint:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _walk(
-    folder: int, prefix: str, depth: int, harvest: Harvest, seen: dict[str, Fingerprint], bounds: Bounds
-) -> None:
+def _walk(folder: int, prefix: str, depth: int, harvest: Harvest, seen: dict[str, Fingerprint], bounds: Bounds) -> None:
     """Visit one open folder, files before sub-folders, and close it."""
     try:
         with os.scandir(folder) as entries:
@@ -96,9 +94,7 @@ def _descend(
     _walk(inner, path + "/", depth + 1, harvest, seen, bounds)
 
 
-def _take(
-    folder: int, name: str, path: str, harvest: Harvest, seen: dict[str, Fingerprint], bounds: Bounds
-) -> None:
+def _take(folder: int, name: str, path: str, harvest: Harvest, seen: dict[str, Fingerprint], bounds: Bounds) -> None:
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:

@@ -120,7 +120,6 @@ class _Interpreter:
             except SystemExit as leaving:
                 code = _exit_code(leaving)
             self._figures.save_open()
-            return code
         except KeyboardInterrupt as error:
             print_traceback(error)
             return _EXIT_INTERRUPTED
@@ -128,6 +127,7 @@ class _Interpreter:
             print_traceback(error)
             self._figures.save_open()
             return 1
+        return code
 
 
 def _exit_code(leaving: SystemExit) -> int:

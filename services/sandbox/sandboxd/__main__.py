@@ -29,7 +29,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[1]))
     config = Config.from_json(frames.receive(sock).header)
-    sock.setblocking(False)
+    sock.settimeout(0)
     config.state.mkdir(parents=True, exist_ok=True)
     lock = _lock(config.state)
     loop = Loop()
@@ -57,11 +57,12 @@ def _lock(state: Path) -> TextIO:
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
         except BlockingIOError:
             if time.monotonic() > end:
                 sys.exit(f"another supervisor holds '{state}'; give each sandbox service a data directory of its own")
             time.sleep(0.02)
+        else:
+            return file
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from services.sandbox.sandboxd.groups import Directories, GroupV1, GroupV2, reap, text_of
+
 _V1_CONTROLLERS = ("memory", "pids", "cpuacct")
 _V2_CONTROLLERS = ("memory", "pids", "cpu")
+_LEAF = "proctor-sandboxd"
 
 
 class Group(Protocol):
@@ -61,98 +61,6 @@ class NoCgroups:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Directories:
-    """The directories of one job: a single one (v2), or one per controller (v1)."""
-
-    memory: Path
-    pids: Path
-    cpu: Path
-
-    def distinct(self) -> list[Path]:
-        return list(dict.fromkeys((self.memory, self.pids, self.cpu)))
-
-    def add(self, pid: int) -> None:
-        for directory in self.distinct():
-            (directory / "cgroup.procs").write_text(str(pid))
-
-    def kill(self) -> None:
-        for directory in self.distinct():
-            _kill_all(directory)
-
-    def remove(self) -> bool:
-        return all([_remove(directory) for directory in self.distinct()])
-
-
-class GroupV1:
-    """A job's three directories under version 1."""
-
-    def __init__(self, directories: _Directories) -> None:
-        self._at = directories
-
-    def add(self, pid: int) -> None:
-        self._at.add(pid)
-
-    def limit(self, *, memory: int, pids: int) -> None:
-        # Swap counts too where it is accounted; it can never be below memory, so the order depends on the direction.
-        swap, limit = self._at.memory / "memory.memsw.limit_in_bytes", self._at.memory / "memory.limit_in_bytes"
-        for file in (limit, swap, limit):
-            with contextlib.suppress(OSError):
-                file.write_text(str(memory))
-        (self._at.pids / "pids.max").write_text(str(pids))
-        with contextlib.suppress(OSError):
-            (self._at.memory / "memory.max_usage_in_bytes").write_text("0")
-
-    def cpu(self) -> float:
-        return _number(self._at.cpu / "cpuacct.usage") / 1e9
-
-    def peak_memory(self) -> int:
-        return _number(self._at.memory / "memory.max_usage_in_bytes")
-
-    def memory_kills(self) -> int:
-        return _keyed(self._at.memory / "memory.oom_control", "oom_kill")
-
-    def kill(self) -> None:
-        self._at.kill()
-
-    def remove(self) -> bool:
-        return self._at.remove()
-
-
-class GroupV2:
-    """A job's directory under version 2."""
-
-    def __init__(self, directory: Path) -> None:
-        self._at = directory
-
-    def add(self, pid: int) -> None:
-        (self._at / "cgroup.procs").write_text(str(pid))
-
-    def limit(self, *, memory: int, pids: int) -> None:
-        (self._at / "memory.max").write_text(str(memory))
-        with contextlib.suppress(OSError):
-            (self._at / "memory.swap.max").write_text("0")
-        (self._at / "pids.max").write_text(str(pids))
-
-    def cpu(self) -> float:
-        return _keyed(self._at / "cpu.stat", "usage_usec") / 1e6
-
-    def peak_memory(self) -> int:
-        return _number(self._at / "memory.peak")
-
-    def memory_kills(self) -> int:
-        return _keyed(self._at / "memory.events", "oom_kill")
-
-    def kill(self) -> None:
-        try:
-            (self._at / "cgroup.kill").write_text("1")
-        except OSError:  # before Linux 5.14
-            _kill_all(self._at)
-
-    def remove(self) -> bool:
-        return _remove(self._at)
-
-
 class HierarchyV1:
     """Version 1: the same group name under each controller."""
 
@@ -166,10 +74,10 @@ class HierarchyV1:
         paths = {controller: parent / (self._prefix + name) for controller, parent in self._parents.items()}
         for path in paths.values():
             path.mkdir(exist_ok=True)
-        return GroupV1(_Directories(paths["memory"], paths["pids"], paths["cpuacct"]))
+        return GroupV1(Directories(paths["memory"], paths["pids"], paths["cpuacct"]))
 
     def reap(self) -> int:
-        return sum(_reap(parent, self._prefix) for parent in self._parents.values())
+        return sum(reap(parent, self._prefix) for parent in self._parents.values())
 
 
 class HierarchyV2:
@@ -187,10 +95,12 @@ class HierarchyV2:
         return GroupV2(path)
 
     def reap(self) -> int:
-        return _reap(self._parent, self._prefix)
+        return reap(self._parent, self._prefix)
 
 
-def detect(prefix: str, mode: str = "auto", mounts: str = "/proc/self/mounts", own: str = "/proc/self/cgroup") -> Hierarchy:
+def detect(
+    prefix: str, mode: str = "auto", mounts: str = "/proc/self/mounts", own: str = "/proc/self/cgroup"
+) -> Hierarchy:
     """Return the hierarchy this process may use, trying version 2, then 1; `mode` forces v1, v2 or none."""
     points = _mount_points(Path(mounts).read_text())
     groups = _own_groups(Path(own).read_text())
@@ -248,65 +158,19 @@ def _v2_parent(points: dict[str, Path], groups: dict[str, str]) -> Path | None:
     parent = points[""] / groups.get("", "")
     if not parent.is_dir():
         parent = points[""]
-    available = _text(parent / "cgroup.controllers").split()
+    if parent.name == _LEAF:  # a supervisor before us moved our service there
+        parent = parent.parent
+    available = text_of(parent / "cgroup.controllers").split()
     if not all(controller in available for controller in _V2_CONTROLLERS) or not os.access(parent, os.W_OK):
         return None
     enable = " ".join(f"+{controller}" for controller in _V2_CONTROLLERS)
     try:
-        if not set(_V2_CONTROLLERS) <= set(_text(parent / "cgroup.subtree_control").split()):
-            leaf = parent / "proctor-sandboxd"
+        if not set(_V2_CONTROLLERS) <= set(text_of(parent / "cgroup.subtree_control").split()):
+            leaf = parent / _LEAF
             leaf.mkdir(exist_ok=True)
-            for pid in _text(parent / "cgroup.procs").split():
+            for pid in text_of(parent / "cgroup.procs").split():
                 (leaf / "cgroup.procs").write_text(pid)
             (parent / "cgroup.subtree_control").write_text(enable)
     except OSError:
         return None
     return parent
-
-
-def _reap(parent: Path, prefix: str) -> int:
-    orphans = [path for path in parent.iterdir() if path.is_dir() and path.name.startswith(prefix)]
-    for path in orphans:
-        for _ in range(200):
-            _kill_all(path)
-            if _remove(path):
-                break
-            signal.sigtimedwait([], 0.005)
-    return len(orphans)
-
-
-def _kill_all(directory: Path) -> None:
-    for pid in _text(directory / "cgroup.procs").split():
-        with contextlib.suppress(ProcessLookupError, ValueError):
-            if int(pid) > 0:  # 0 is a process outside of our PID namespace
-                os.kill(int(pid), signal.SIGKILL)
-
-
-def _remove(directory: Path) -> bool:
-    try:
-        directory.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else 0
-
-
-def _keyed(path: Path, key: str) -> int:
-    for line in _text(path).splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return int(value)
-    return 0

@@ -47,7 +47,9 @@ class Recipe:
 class Launcher:
     """A bubblewrap process with our launcher inside. A zygote (`many`) forks jobs; otherwise it becomes the one."""
 
-    def __init__(self, loop: Loop, recipe: Recipe, uid: int, *, many: bool, on_change: Callable[[Launcher], None]) -> None:
+    def __init__(
+        self, loop: Loop, recipe: Recipe, uid: int, *, many: bool, on_change: Callable[[Launcher], None]
+    ) -> None:
         self.many = many
         self.uid = uid
         self.born = loop.now()
@@ -62,7 +64,7 @@ class Launcher:
         theirs.close()
         with contextlib.suppress(frames.ChannelClosed):
             frames.send(self._control, recipe.setup(own_namespaces=many, preload=many), recipe.program)
-        self._control.setblocking(False)
+        self._control.settimeout(0)
         loop.add_reader(self._control.fileno(), self._read)
 
     def start_job(self, control: socket.socket, out_fd: int, err_fd: int) -> None:

@@ -36,7 +36,8 @@ class Pool:
     def warm_up(self) -> None:
         """Start a zygote when the warm backend is configured and there is none."""
         if self._config.backend == WARM and self._zygote is None and self._loop.now() >= self._retry_at:
-            self._zygote = Launcher(self._loop, self._recipe, self._free_uid(), many=True, on_change=self._zygote_changed)
+            uid = self._free_uid()
+            self._zygote = Launcher(self._loop, self._recipe, uid, many=True, on_change=self._zygote_changed)
 
     def parked(self) -> Worker | None:
         """Return a warm job that waits for code, or None."""

@@ -133,17 +133,15 @@ def _check_cgroup(config: Config, hierarchy: Hierarchy, result: Preflight) -> No
         result.passed("memory_cgroup", "none; allowed by PROCTOR_SANDBOX_ALLOW_NO_CGROUP")
     else:
         remedy = (
-            "run as root, delegate a cgroup (systemd: Delegate=yes), or set PROCTOR_SANDBOX_ALLOW_NO_CGROUP=true to rely "
-            "on rlimits and the watchdog"
+            "run as root, delegate a cgroup (systemd: Delegate=yes), or set PROCTOR_SANDBOX_ALLOW_NO_CGROUP=true to "
+            "rely on rlimits and the watchdog"
         )
         result.failed("memory_cgroup", "no writable memory cgroup", remedy)
 
 
 def _recipe(found: bubblewrap.Found, paths: Paths, program: bytes, config: Config, *, proc: bool) -> Recipe:
     options = bubblewrap.arguments(paths, bubblewrap.environment(paths), proc=proc)
-    return Recipe(
-        bwrap=found.path, options=tuple(options), program=program, bounds=Bounds(), preload=config.preload
-    )
+    return Recipe(bwrap=found.path, options=tuple(options), program=program, bounds=Bounds(), preload=config.preload)
 
 
 def _probe_cold(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe) -> Trial:

@@ -42,7 +42,9 @@ print(json.dumps({
     "init_environ": read("/proc/1/environ"),
     "environments": environments, "environ": sorted(os.environ),
     "canary_file": os.path.exists(CANARY_PATH),
-    "proc_sys_writable": [p for p in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory") if writable(p)],
+    "proc_sys_writable": [
+        path for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory") if writable(path)
+    ],
     "python": sys.version.split()[0],
     "packages": sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()}),
 }))
@@ -113,22 +115,31 @@ def judge(printed: str, host: HostView) -> tuple[list[Check], dict[str, Any]]:
     return list(_judgements(found, host)), found
 
 
-def _judgements(found: dict[str, Any], host: HostView) -> Iterator[Check]:
-    def check(name: str, passed: bool, detail: object, remedy: str) -> Check:
-        return Check(name=name, passed=passed, detail=str(detail), remedy="" if passed else remedy)
+_KERNEL = "allow user namespaces, no_new_privs and seccomp for this service, or run it on another host"
+_REPORT = "report this as a defect of the sandbox; until then nothing runs"
 
-    kernel = "allow user namespaces, no_new_privs and seccomp for this service, or run it on another host"
+
+def _judgements(found: dict[str, Any], host: HostView) -> Iterator[Check]:
     separate = host.user_namespace != host.own_user_namespace
-    yield check("user_namespace", separate, host.user_namespace, "allow unprivileged user namespaces (user.max_user_namespaces)")
-    yield check("unprivileged_user", host.uid != 0, f"host uid {host.uid}", "let the service set user ids, or start it as an ordinary user")
-    yield check("no_new_privileges", found["no_new_privs"] == "1", found["no_new_privs"], kernel)
-    yield check("no_capabilities", int(found["cap_eff"] or "1", 16) == 0, found["cap_eff"], kernel)
-    yield check("system_call_filter", found["seccomp"] == "2", found["seccomp"], kernel)
-    yield check("no_network", set(found["interfaces"]) <= {"lo"}, ", ".join(found["interfaces"]), "allow network namespaces")
-    hidden = found["init_environ"] == "" or found["init_environ"].startswith("!")
-    yield check("init_environment", hidden, found["init_environ"][:80] or "empty", "report this: the sandbox leaks its environment")
+    users = "allow unprivileged user namespaces (user.max_user_namespaces)"
+    yield _check("user_namespace", host.user_namespace, users, passed=separate)
+    drop = "let the service set user ids, or start it as an ordinary user"
+    yield _check("unprivileged_user", f"host uid {host.uid}", drop, passed=host.uid != 0)
+    yield _check("no_new_privileges", found["no_new_privs"], _KERNEL, passed=found["no_new_privs"] == "1")
+    yield _check("no_capabilities", found["cap_eff"], _KERNEL, passed=int(found["cap_eff"] or "1", 16) == 0)
+    yield _check("system_call_filter", found["seccomp"], _KERNEL, passed=found["seccomp"] == "2")
+    interfaces = set(found["interfaces"])
+    yield _check("no_network", ", ".join(sorted(interfaces)), "allow network namespaces", passed=interfaces <= {"lo"})
+    environment = found["init_environ"]
+    hidden = environment == "" or environment.startswith("!")
+    yield _check("init_environment", environment[:80] or "empty", _REPORT, passed=hidden)
     leaked = CANARY_VARIABLE in found["environ"] or any(CANARY_VARIABLE in text for text in found["environments"])
-    yield check("canary_variable", not leaked, "visible" if leaked else "hidden", "report this: the host's variables are visible")
-    yield check("canary_file", not found["canary_file"], "visible" if found["canary_file"] else "hidden", "report this: host files are visible")
+    yield _check("canary_variable", "visible" if leaked else "hidden", _REPORT, passed=not leaked)
+    seen = bool(found["canary_file"])
+    yield _check("canary_file", "visible" if seen else "hidden", _REPORT, passed=not seen)
     writable = found["proc_sys_writable"]
-    yield check("kernel_settings", not writable, ", ".join(writable) or "read-only", "report this: /proc/sys can be written")
+    yield _check("kernel_settings", ", ".join(writable) or "read-only", _REPORT, passed=not writable)
+
+
+def _check(name: str, detail: object, remedy: str, *, passed: bool) -> Check:
+    return Check(name=name, passed=passed, detail=str(detail), remedy="" if passed else remedy)

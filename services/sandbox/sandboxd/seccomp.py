@@ -29,7 +29,12 @@ _FORBIDDEN_IOCTLS = (0x5412, 0x541C, 0x5423)
 # personality(2) may ask (0xffffffff) and set the default (0), not switch address randomisation off.
 _PERSONALITIES = (0, 0xFFFFFFFF)
 
-ALLOWED = """
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+ALLOWED = _words("""
 read write open close stat fstat newfstatat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask
 rt_sigreturn pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise dup dup2 pause
 nanosleep getitimer alarm setitimer getpid sendfile accept sendto recvfrom sendmsg recvmsg shutdown bind listen connect
@@ -48,14 +53,14 @@ utimensat epoll_pwait signalfd timerfd_create eventfd fallocate timerfd_settime 
 eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv pwritev rt_tgsigqueueinfo recvmmsg syncfs sendmmsg
 getcpu sched_getattr renameat2 getrandom membarrier mlock2 copy_file_range preadv2 pwritev2 statx rseq close_range
 openat2 faccessat2 epoll_pwait2 futex_waitv sched_rr_get_interval mbind get_mempolicy set_mempolicy capget
-""".split()
+""")
 
 # Memory that only a memory cgroup can count: it belongs to no process.
-UNCOUNTED_MEMORY = """
+UNCOUNTED_MEMORY = _words("""
 memfd_create semget semop semctl semtimedop shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl
-""".split()
+""")
 
-DENIED = """
+DENIED = _words("""
 ptrace process_vm_readv process_vm_writev keyctl add_key request_key bpf perf_event_open userfaultfd mount umount2
 pivot_root chroot unshare setns open_by_handle_at name_to_handle_at kexec_load kexec_file_load init_module finit_module
 delete_module reboot swapon swapoff syslog acct quotactl settimeofday clock_settime adjtimex clock_adjtime sethostname
@@ -63,7 +68,7 @@ setdomainname iopl ioperm modify_ldt vmsplice setuid setgid setreuid setregid se
 setgroups setfsuid setfsgid capset seccomp personality pidfd_getfd pidfd_open pidfd_send_signal kcmp fanotify_init
 fanotify_mark lookup_dcookie process_madvise setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr vhangup
 mknod mknodat move_pages migrate_pages
-""".split()
+""")
 
 
 class UnsupportedArchitecture(Exception):

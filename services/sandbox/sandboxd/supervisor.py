@@ -13,7 +13,8 @@ from services.sandbox.inside import frames
 from services.sandbox.sandboxd.loop import Loop
 from services.sandbox.sandboxd.output import CHUNK
 from services.sandbox.sandboxd.pool import Pool
-from services.sandbox.sandboxd.worker import Outcome, Task, Worker
+from services.sandbox.sandboxd.task import Outcome, Task
+from services.sandbox.sandboxd.worker import Worker
 
 # A job that does not come up in this time is given up.
 _START_SECONDS = 20.0

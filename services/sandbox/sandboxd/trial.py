@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from services.sandbox.sandboxd.loop import Loop
 from services.sandbox.sandboxd.pool import Pool
 from services.sandbox.sandboxd.probe import HostView
-from services.sandbox.sandboxd.worker import Outcome, Task, Worker
+from services.sandbox.sandboxd.task import Outcome, Task
+from services.sandbox.sandboxd.worker import Worker
 
 _MEMORY = 1 << 30
 

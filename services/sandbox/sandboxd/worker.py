@@ -7,8 +7,6 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from services.sandbox.inside import frames, names
@@ -18,53 +16,18 @@ from services.sandbox.sandboxd.config import Bounds
 from services.sandbox.sandboxd.launcher import Launcher
 from services.sandbox.sandboxd.loop import Loop
 from services.sandbox.sandboxd.output import Drain
+from services.sandbox.sandboxd.task import OWN_PROCESSES, Outcome, Task, rlimits
 
 # Seconds between SIGINT and SIGKILL, by why the code is stopped: after a wall limit it may still save its work;
 # after a cancel nobody waits for it.
 _GRACE = {"TIMEOUT": 2.0, "CANCELLED": 0.3, "CPU": 0.2, "OUTPUT_LIMIT": 0.1, "OOM": 0.0}
 _HARVEST_GRACE = 2.0
+_KILLED = 128 + signal.SIGKILL
 # With so many processes a polite request is not heard in time: a fork bomb fills both cores.
 _CROWD = 16
 _CROWDED_GRACE = 0.25
-# The processes of a job that are not the code's: its init, and the one that unshared.
-_OWN_PROCESSES = 2
 # A group refuses a fork only after copying the address space; RLIMIT_NPROC refuses before and must come first.
 _GROUP_MARGIN = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One piece of code to run. `files` pairs names with descriptors of sealed memory, which the task owns."""
-
-    key: str
-    code: int
-    files: Sequence[tuple[str, int]]
-    wall: float
-    cpu: float
-    memory: int
-    pids: int
-    session: bool = False
-
-    def close(self) -> None:
-        for fd in (self.code, *(fd for _, fd in self.files)):
-            os.close(fd)
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """How a task ended. `files` are open descriptors that the receiver owns, with their checked names and sizes."""
-
-    status: str
-    exit_code: int = 0
-    cpu: float = 0.0
-    wall: float = 0.0
-    peak_memory: int = 0
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    alive: bool = False
-    detail: str = ""
-    files: list[tuple[str, int, int]] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Listener(Protocol):
@@ -103,7 +66,7 @@ class Worker:
         self._peak = 0
         self._control, theirs = frames.pair()
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._control.setblocking(False)
+        self._control.settimeout(0)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         self._drains = {
@@ -127,11 +90,12 @@ class Worker:
 
     def run(self, task: Task) -> None:
         """Run `task` in this parked job; the listener hears of its end exactly once."""
-        assert self.parked and self.task is None
+        assert self.parked
+        assert self.task is None
         self.parked, self.task, self._why = False, task, ""
         bounds = self._bounds
         if self.group is not None:
-            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + _OWN_PROCESSES + _GROUP_MARGIN)
+            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + OWN_PROCESSES + _GROUP_MARGIN)
             self._kills_before = self.group.memory_kills()
         for drain in self._drains.values():
             drain.reset()
@@ -141,7 +105,7 @@ class Worker:
             "kind": "run",
             "session": task.session,
             "files": [name for name, _ in task.files],
-            "rlimits": _rlimits(task, bounds, self._data_bytes()),
+            "rlimits": rlimits(task, bounds, self._data_bytes()),
             "bounds": {
                 "files": bounds.artifacts,
                 "file_bytes": bounds.artifact_bytes,
@@ -168,7 +132,7 @@ class Worker:
             return
         now = self._loop.now()
         if now >= self._abandon_at:
-            self._end(self._why or "SANDBOX_ERROR", exit_code=128 + signal.SIGKILL, detail="the sandbox had to be killed")
+            self._end(self._why or "SANDBOX_ERROR", exit_code=_KILLED, detail="the sandbox had to be killed")
         elif now >= self._kill_at:
             self._order("kill")
             self._kill_at, self._abandon_at = float("inf"), now + _HARVEST_GRACE
@@ -178,7 +142,7 @@ class Worker:
     def kill(self) -> None:
         """Kill every process of the job now and release it. A running task ends as SANDBOX_ERROR."""
         if not self.ended:
-            self._end(self._why or "SANDBOX_ERROR", exit_code=128 + signal.SIGKILL, detail="the sandbox was ended")
+            self._end(self._why or "SANDBOX_ERROR", exit_code=_KILLED, detail="the sandbox was ended")
 
     def _check(self, task: Task, now: float) -> None:
         if now - self._started > task.wall:
@@ -202,7 +166,7 @@ class Worker:
         except BlockingIOError:
             return
         except frames.ChannelClosed:
-            self._end(self._verdict_of_loss(), exit_code=128 + signal.SIGKILL, detail="the sandbox ended unexpectedly")
+            self._end(self._verdict_of_loss(), exit_code=_KILLED, detail="the sandbox ended unexpectedly")
             return
         try:
             self._handle(frame)
@@ -261,7 +225,7 @@ class Worker:
     def _verdict(self, exit_code: int) -> str:
         if self._why:
             return self._why
-        if exit_code == 128 + signal.SIGKILL and self._memory_killed():
+        if exit_code == _KILLED and self._memory_killed():
             return "OOM"
         if exit_code == 128 + signal.SIGXCPU:
             return "CPU"
@@ -329,18 +293,3 @@ class Worker:
     def _data_bytes(self) -> int:
         """Return how much private memory the parked interpreter has mapped, which the code is not charged for."""
         return processes.data_bytes(self._init_pid) if self._init_pid else 0
-
-
-def _rlimits(task: Task, bounds: Bounds, data_before: int) -> dict[str, int]:
-    return {
-        # RLIMIT_DATA makes a MemoryError that can be read; RLIMIT_AS would count mapped files too.
-        "RLIMIT_DATA": task.memory + data_before,
-        "RLIMIT_CPU": int(task.cpu) + 1,
-        "RLIMIT_FSIZE": bounds.file_bytes,
-        "RLIMIT_NPROC": task.pids + _OWN_PROCESSES,
-        "RLIMIT_NOFILE": bounds.open_files,
-        "RLIMIT_STACK": bounds.stack_bytes,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-    }
