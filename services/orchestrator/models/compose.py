@@ -30,6 +30,7 @@ from services.orchestrator.models.openai_model import OpenAIModel
 from services.orchestrator.models.ports import ModelRequest
 from services.orchestrator.models.prompted import PromptedTools
 from services.orchestrator.models.reader import Reader
+from services.orchestrator.models.responses_dialect import ResponsesDialect
 from services.orchestrator.models.retry import Retrying, RetryPolicy
 from services.orchestrator.models.structured import Structured
 from services.orchestrator.models.traced import Traced
@@ -79,7 +80,8 @@ class Stacks:
             max_retries=0,
             http_client=self._http,
         )
-        return OpenAIModel(settings, ChatDialect(), client, self._limits, self._clock)
+        dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
+        return OpenAIModel(settings, dialect, client, self._limits, self._clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
