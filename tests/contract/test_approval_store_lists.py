@@ -40,7 +40,8 @@ async def ids(desk: Desk, principal: Principal, query: Query | None = None) -> l
 
 async def test_the_migrated_schema_is_the_one_the_code_uses(desk: Desk) -> None:
     def differences(connection: Connection) -> list[Any]:
-        return compare_metadata(MigrationContext.configure(connection), metadata)
+        found: list[Any] = compare_metadata(MigrationContext.configure(connection), metadata)
+        return found
 
     async with desk.engine.connect() as connection:
         assert await connection.run_sync(differences) == []
