@@ -29,11 +29,23 @@ class FakeGateway:
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         self.released: set[str] = set()
         self.breaks: dict[str, list[int]] = {}  # question → sequences after which a connection is cut, once each
+        self.keeps_conversations = True
+        self.titles: dict[str, str] = {}
+        self.deleted: set[str] = set()
         self.key = ""  # when set, requests need it
         self.epoch = 0  # raised to cut every open stream
         self.online = True
         self.url = ""
         self.lock = threading.Lock()
+
+    def conversations(self) -> list[Json]:
+        """Return conversations, the latest first, titled by their first question until renamed."""
+        first = {run.conversation_id: run.question for run in reversed(self.runs.values())}
+        return [
+            {"conversation_id": name, "title": self.titles.get(name, question)}
+            for name, question in first.items()
+            if name not in self.deleted
+        ]
 
     def start_run(self, body: Json) -> FakeRun:
         """Start a run, or return the one that this request_id started."""

@@ -60,6 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json({"runs": runs})
             case ["v1", "runs", run_id, "events"]:
                 self._watch(run_id, int(self.headers.get("Last-Event-ID") or 0))
+            case ["v1", "conversations"] if self.state.keeps_conversations:
+                self._json({"conversations": self.state.conversations()})
             case ["v1", "approvals"]:
                 states = {f"APPROVAL_STATE_{state.upper()}" for state in query.get("state", [])}
                 tool = query.get("tool", [""])[0]
@@ -128,6 +130,18 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._problem(404, "NOT_FOUND", f"there is nothing at {path}")
 
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path, _ = self._open(body)
+        self.state.titles[path.rsplit("/", 1)[1]] = body["title"]
+        self._json({})
+
+    def do_DELETE(self) -> None:
+        path, _ = self._open(None)
+        self.state.deleted.add(path.rsplit("/", 1)[1])
+        self.send_response(204)
+        self.end_headers()
+
     def _open(self, body: Any) -> tuple[str, dict[str, list[str]]]:
         parts = urlsplit(self.path)
         self.state.requests.append((self.command, self.path, dict(self.headers), body))
@@ -177,7 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
                 "state": "DOCUMENT_STATE_DONE",
                 "size": len(raw),
             }
-            self.state.documents.setdefault(source, []).append(document)
+            known = next((item["source_id"] for item in self.state.sources if item["name"] == source), source)
+            self.state.documents.setdefault(known, []).append(document)
 
     def _watch(self, run_id: str, after: int) -> None:
         run = self.state.runs.get(run_id)

@@ -57,6 +57,7 @@ HOSTILE = (
     "$\\href{javascript:window.hacked=8}{x}$ <style>body{display:none}</style>\n"
     '<iframe srcdoc="<script>parent.hacked=9</script>"></iframe><form action=/v1/runs><input name=q></form> [2]'
 )
+BAD = '"><img src=x onerror="window.hacked=10"><script>window.hacked=11</script>'
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -215,7 +216,7 @@ def python(run: FakeRun, pace: float) -> None:
         duration="0.842s",
     )
     items = evidence(run, 2)
-    text = "The chart compares the three cities: Zurich is paid most, with EUR 86 a day [1]. The bars come from the sandbox."
+    text = "The chart compares three cities: Zurich is paid most, EUR 86 a day [1]. The bars come from the sandbox."
     run.emit("stage_changed", stage="STAGE_ANSWERING", text="Writing the answer")
     run.say(text, pace=pace)
     run.emit("run_completed", text=text, message_id="am3", citations=cite(items, 1), usage=USAGE, finish_reason="stop")

@@ -36,7 +36,7 @@ export default {
   approvalsIntro: "等待决定的请求，以及已有的决定。", filter: "筛选", "filter.pending": "待决定", "filter.all": "全部", "filter.decided": "已决定", tool: "工具", anyTool: "所有工具", noApprovals: "没有等待您决定的请求。", noApprovalsAll: "没有符合条件的审批。",
   requestedBy: "申请人 {who}", inRun: "运行 {run}", policy: "策略", "state.pending": "待决定", "state.approved": "已允许", "state.edited": "修改后允许", "state.denied": "已拒绝", "state.expired": "已过期", "state.cancelled": "已取消", "state.answered": "已回答",
   runsIntro: "全部运行，最新的在前。", noRuns: "还没有运行。", "run.queued": "排队", "run.running": "运行中", "run.paused": "等待中", "run.completed": "已完成", "run.failed": "失败", "run.cancelled": "已停止", "run.waiting": "等待中", "run.starting": "启动中", "filter.any": "所有状态",
-  started: "开始", duration: "用时", waterfall: "模型调用", noModelCalls: "还没有完成的模型调用。", queue: "排队", firstToken: "首个词元", generation: "生成", attempts: { one: "1 次尝试", other: "{n} 次尝试" }, total: "合计",
+  time: "时间", started: "开始", duration: "用时", waterfall: "模型调用", noModelCalls: "还没有完成的模型调用。", queue: "排队", firstToken: "首个词元", generation: "生成", attempts: { one: "1 次尝试", other: "{n} 次尝试" }, total: "合计",
   timeline: "过程", stateColumn: "状态", eventColumn: "事件", tools: "工具", noTools: "没有调用工具。", evidence: "证据", noEvidence: "没有读取任何内容。", rawEvents: "原始事件", trace: "追踪", router: "路由", cited: "已引用", notCited: "已读，未引用", events: { one: "1 个事件", other: "{n} 个事件" },
   inTokens: "输入 {n}", outTokens: "输出 {n}", cachedTokens: "缓存 {n}", usage: "用量", notFound: "这个地址没有内容。", unknownRun: "这个运行不存在，或您无权查看。", toConversation: "打开对话",
   keyTitle: "此服务器需要密钥", keyText: "用以下命令生成：proctor keys create", key: "API 密钥", continue: "继续", answerComplete: "回答完成。", answerFailed: "运行失败。", waitingForYou: "需要您的决定：{tool}",

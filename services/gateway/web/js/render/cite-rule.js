@@ -1,6 +1,6 @@
 // Markdown-it rule: [1], [1, 3], [1-3], 【2】 become citation marks; links and footnote-like text stay what they are.
 
-const MARK = /^(?:\[(\d{1,3}(?:\s*[,\uff0c、–-]\s*\d{1,3})*)\](?![([:])|【(\d{1,3}(?:\s*[,\uff0c、–-]\s*\d{1,3})*)】)/;
+const MARK = /^(?:\[(\d{1,3}(?:\s*[,\uff0c、–-]\s*\d{1,3})*)\](?!\()|【(\d{1,3}(?:\s*[,\uff0c、–-]\s*\d{1,3})*)】)/;
 const MOST = 12; // numbers in one mark; [1-999] is not a citation
 
 export function citations(markdown) {

@@ -9,6 +9,7 @@ const RULES = {
     "code", "pre", "table", "thead", "tbody", "tr", "th", "td", "a", "span",
   ],
   ALLOWED_ATTR: ["href", "title", "start", "class", "data-cite", "data-math", "data-display", "data-lang"],
+  ADD_URI_SAFE_ATTR: ["start", "data-cite", "data-math", "data-display", "data-lang"], // their values are no addresses
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,

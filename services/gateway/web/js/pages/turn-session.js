@@ -1,0 +1,84 @@
+// One turn as it lives: the stream that feeds it, the view that is folded, the part of the page that shows it.
+
+import { EMPTY_RUN, fold, TERMINAL } from "../fold.js";
+import { TurnView } from "../render/turn.js";
+import { RunStream } from "../run-stream.js";
+
+export class Turn {
+  #api;
+  #onChange;
+  #refused = false;
+  #stopWanted = false;
+
+  constructor({ api, question, onChange, onConnection, actions }) {
+    this.#api = api;
+    this.#onChange = onChange;
+    this.asked = question;
+    this.view = { ...EMPTY_RUN, question };
+    this.stream = new RunStream({
+      api,
+      onEvent: (event) => {
+        this.view = fold(this.view, event);
+        if (this.#stopWanted && this.view.runId) this.stop().catch(() => {}); // asked to stop before there was an id
+        onChange(this);
+      },
+      onConnection: (state) => { if (!this.ended) onConnection(state); },
+    });
+    this.shown = new TurnView({
+      question,
+      api,
+      actions: {
+        regenerate: () => actions.again(this),
+        edit: () => actions.edit(this),
+        feedback: (good) => api.giveFeedback(this.view.result?.messageId, { rating: good ? "up" : "down" }),
+      },
+    });
+  }
+
+  /** The question as it was asked; the journal's copy once there is one. */
+  get question() {
+    return this.view.question || this.asked;
+  }
+
+  get ended() {
+    return this.#refused || TERMINAL.has(this.view.phase);
+  }
+
+  ask(body) {
+    return this.#follow(this.stream.start(body));
+  }
+
+  attach(runId) {
+    return this.#follow(this.stream.attach(runId));
+  }
+
+  leave() {
+    this.stream.leave();
+  }
+
+  nudge() {
+    this.stream.nudge();
+  }
+
+  /** Asks the run to stop; its terminal event says when it has. */
+  async stop() {
+    if (this.ended) return;
+    this.#stopWanted = !this.view.runId;
+    if (this.view.runId) await this.#api.cancelRun(this.view.runId);
+  }
+
+  draw() {
+    this.shown.update(this.view);
+  }
+
+  async #follow(done) {
+    try {
+      await done;
+    } catch (error) {
+      this.#refused = true;
+      this.draw();
+      this.shown.refuse(error.message);
+      this.#onChange(this);
+    }
+  }
+}

@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import MarkdownIt from "../../../services/gateway/web/vendor/markdown-it.js";
+import en from "../../../services/gateway/web/js/i18n/en.js";
+import zh from "../../../services/gateway/web/js/i18n/zh.js";
+import { citations, expand } from "../../../services/gateway/web/js/render/cite-rule.js";
+import { formulas } from "../../../services/gateway/web/js/render/math-rule.js";
+import { bare, embedded, millis, seconds } from "../../../services/gateway/web/js/wire.js";
+
+const markdown = new MarkdownIt({ html: false }).use(citations).use(formulas);
+const cited = (text) => [...markdown.render(text).matchAll(/data-cite="(\d+)"/g)].map((match) => Number(match[1]));
+const formula = (text) => [...markdown.render(text).matchAll(/data-math="([^"]*)"/g)].map((match) => match[1]);
+
+test("citations are found in every form that models write", () => {
+  assert.deepEqual(cited("a [1] b [2][3], c [4, 5] d [6-8]. e【9】f【10、11】"), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+});
+
+test("links, code, years and long ranges are no citations", () => {
+  assert.deepEqual(cited("[1](https://a.example) `[2]` [2026] [1-99] [x] \\[3]\n\n```\n[4]\n```"), []);
+});
+
+test("a list expands, an impossible one does not", () => {
+  assert.deepEqual(expand("1, 3-5"), [1, 3, 4, 5]);
+  assert.equal(expand("5-3"), null);
+  assert.equal(expand("0"), null);
+});
+
+test("formulas are found, prices are not", () => {
+  assert.deepEqual(formula("so $x^2$ and \\(y\\) hold"), ["x^2", "y"]);
+  assert.deepEqual(formula("$$\na = b\n$$"), ["a = b"]);
+  assert.deepEqual(formula("\\[c = d\\]"), ["c = d"]);
+  assert.deepEqual(formula("it costs $5 and then $6, or US$7 and $8"), []);
+  assert.deepEqual(formula("`$x$` and \\$5 and $y"), []);
+});
+
+test("a block formula that is not closed yet stays text", () => {
+  assert.deepEqual(formula("$$\na = b"), []);
+});
+
+test("both languages have the same words", () => {
+  assert.deepEqual(Object.keys(zh).sort(), Object.keys(en).sort());
+  const holes = (words) => JSON.stringify(words).match(/\{\w+\}/g)?.sort() ?? [];
+  for (const key of Object.keys(en)) assert.deepEqual([...new Set(holes(zh[key]))], [...new Set(holes(en[key]))], key);
+});
+
+test("wire values are read as they are written, and nothing breaks on what is missing", () => {
+  assert.deepEqual([seconds("1.250s"), seconds(2), seconds(""), seconds(undefined)], [1.25, 2, null, null]);
+  assert.equal(millis("2030-01-01T00:00:00Z"), Date.UTC(2030, 0, 1));
+  assert.equal(millis("never"), null);
+  assert.deepEqual([bare("STAGE_THINKING", "STAGE_"), bare(7, "STAGE_")], ["thinking", ""]);
+  assert.deepEqual([embedded('{"a":1}'), embedded({ a: 1 }), embedded(""), embedded(null)], [{ a: 1 }, { a: 1 }, undefined, undefined]);
+});

@@ -1,0 +1,67 @@
+"""Model output, titles, names and documents are hostile; nothing of them runs."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.fake_gateway import FakeGateway
+from tests.support.page_actions import ask, finished
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def unharmed(page: Page) -> None:
+    """Nothing hostile ran, and nothing executable stands in the page."""
+    assert await page.evaluate("window.hacked") is None
+    bad = "main :is(script, iframe, object, embed, form:not(.composer), style, base, meta, link, svg:not(.icon))"
+    assert await page.locator(bad).count() == 0
+    assert await page.locator("main img:not([src^='blob:'])").count() == 0
+    attributes = "() => [...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames())"
+    assert not any(name.lower().startswith("on") for name in await page.evaluate(attributes))
+    links = await page.eval_on_selector_all("main a", "links => links.map(link => link.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:"}
+
+
+async def test_hostile_text_everywhere_stays_text(page: Page, gateway: FakeGateway) -> None:
+    turn = await finished(await ask(page, "Hostile <img src=x onerror='window.hacked=20'>"))
+    await expect(turn.locator(".question")).to_contain_text("<img src=x")
+    await expect(turn.locator(".prose")).to_contain_text("<img src=x onerror=")
+    await turn.locator(".steps > summary").click()
+    for summary in await turn.locator(".row summary").all():
+        await summary.click()
+    await turn.locator("button.cite:not(.unknown)").first.click()
+    await expect(turn.locator(".prose .passage")).to_be_visible()
+    await unharmed(page)
+    await page.goto(f"{gateway.url}/runs/run-1")
+    for summary in await page.locator("summary").all():
+        await summary.click()
+    await unharmed(page)
+    await page.goto(f"{gateway.url}/runs")
+    await expect(page.locator(".run-row")).to_contain_text("<img src=x")
+    await unharmed(page)
+
+
+async def test_hostile_source_and_document_names_stay_text(page: Page, gateway: FakeGateway) -> None:
+    bad = '<img src=x onerror="window.hacked=30">'
+    gateway.sources.append({"source_id": "s2", "name": bad, "description": bad, "documents": 1, "passages": 1})
+    gateway.documents["s2"] = [{"document_id": "d", "path": bad, "title": bad, "state": bad, "reason": bad}]
+    await page.goto(f"{gateway.url}/sources")
+    await expect(page.locator(".source").nth(1)).to_contain_text(bad)
+    await unharmed(page)
+    await page.goto(gateway.url)
+    await expect(page.locator(".greeting")).to_contain_text(bad)
+    await unharmed(page)
+
+
+async def test_the_policy_refuses_html_strings(browser: Browser, gateway: FakeGateway) -> None:
+    page = await browser.new_page()  # not the fixture: the browser's complaint is wanted here
+    await page.goto(gateway.url)
+    verdict = await page.evaluate(
+        """() => {
+          try { document.createElement("div").innerHTML = "<b>x</b>"; return "html strings are accepted"; }
+          catch (error) { return error.name; }
+        }"""
+    )
+    await page.close()
+    assert verdict == "TypeError"

@@ -1,0 +1,159 @@
+"""Around the conversation: sidebar, run pages, documents, languages, themes, sizes, names for screen readers."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+from tests.support.fake_gateway import FakeGateway
+from tests.support.page_actions import ask, finished
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DROP = """names => {
+  const data = new DataTransfer();
+  for (const name of names) data.items.add(new File(["text"], name));
+  for (const kind of ["dragenter", "dragover", "drop"])
+    document.body.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer: data }));
+}"""
+NAMELESS = """() => [...document.querySelectorAll("button, a[href], input, select, textarea, summary")]
+  .filter(e => e.checkVisibility() && !e.closest("[aria-hidden=true]"))
+  .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.[0]?.textContent.trim()))
+  .map(e => e.outerHTML.slice(0, 120))"""
+
+
+async def test_conversations_are_renamed_and_deleted(page: Page, gateway: FakeGateway) -> None:
+    await finished(await ask(page, "Count"))
+    row = page.locator(".conversation-list li").first
+    await expect(row).to_contain_text("Count")
+    await row.hover()
+    await row.get_by_role("button", name="Rename: Count").click()
+    await page.get_by_role("dialog").get_by_label("New title").fill("Numbers")
+    await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    await expect(row).to_contain_text("Numbers")
+    await row.hover()
+    await row.get_by_role("button", name="Delete: Numbers").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.locator(".conversation-list")).to_contain_text("Nothing asked yet.")
+    assert gateway.deleted == {"conv-run-1"}
+
+
+async def test_a_server_without_conversations_lists_them_from_its_runs(
+    open_page: OpenPage, gateway: FakeGateway
+) -> None:
+    gateway.keeps_conversations = False
+    page = await open_page(gateway.url)
+    await finished(await ask(page, "Count"))
+    await page.goto(gateway.url)
+    await page.locator(".conversation-list").get_by_role("link", name="Count").click()
+    await finished(page.locator(".turn"))
+
+
+async def test_the_run_page_tells_the_whole_run(page: Page, gateway: FakeGateway) -> None:
+    turn = await finished(await ask(page, "What is the per diem"))
+    await turn.get_by_role("link", name="How it ran").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("What is the per diem")
+    await expect(page.locator(".waterfall li")).to_have_count(2)
+    await expect(page.locator(".waterfall li").first).to_contain_text("first token 0.42 s")
+    await expect(page.locator(".time-table .is-state").last).to_have_text("completed")
+    await expect(page.locator(".panel", has_text="Tools").locator(".record")).to_contain_text("search")
+    await page.locator(".record", has_text="Rates by city").locator("summary").click()
+    await expect(page.locator(".passage")).to_contain_text("Singapore")
+    await page.get_by_text("66 events").click()
+    await expect(page.locator(".raw > li")).to_have_count(66)
+    await page.reload()
+    await expect(page.locator(".waterfall li")).to_have_count(2)
+
+
+async def test_an_unknown_run_says_so(page: Page, gateway: FakeGateway) -> None:
+    await page.goto(f"{gateway.url}/runs/nothing")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("does not exist")
+
+
+async def test_dropped_files_show_progress_and_their_own_errors(page: Page, gateway: FakeGateway) -> None:
+    await page.get_by_role("link", name="Documents", exact=True).click()
+    await page.evaluate(DROP, ["rules.md", "virus.exe"])
+    panel = page.get_by_role("region", name="Uploads")
+    await expect(panel.locator("li", has_text="rules.md")).to_contain_text("searchable · 4 passages")
+    await expect(panel.locator("li", has_text="virus.exe")).to_contain_text("not added: this type is not supported")
+    await expect(page.locator(".listing")).to_contain_text("rules.md")
+    assert [document["path"] for document in gateway.documents["s1"]] == ["rules.md"]
+
+
+async def test_files_dropped_where_there_is_no_source_make_one(open_page: OpenPage, gateway: FakeGateway) -> None:
+    gateway.sources.clear()
+    page = await open_page(gateway.url)
+    await page.evaluate(DROP, ["rules.md"])
+    await expect(page.locator(".upload-state")).to_contain_text("searchable")
+    assert [source["name"] for source in gateway.sources] == ["documents"]
+
+
+async def test_language_and_theme_are_chosen_and_remembered(page: Page) -> None:
+    await page.get_by_label("Language").select_option("zh")
+    await expect(page.get_by_role("link", name="文档", exact=True)).to_be_visible()
+    await expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
+    await page.get_by_role("button", name="主题：跟随系统").click()
+    await page.get_by_role("button", name="主题：浅色").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await expect(page.get_by_role("link", name="文档", exact=True)).to_be_visible()
+
+
+async def test_a_browser_that_prefers_chinese_gets_chinese(open_page: OpenPage, gateway: FakeGateway) -> None:
+    page = await open_page(gateway.url, locale="zh-CN")
+    await expect(page.locator(".greeting")).to_contain_text("想了解什么")
+    await expect(page.locator(".example").first).to_contain_text("苏州")
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+async def test_no_page_is_wider_than_its_window(open_page: OpenPage, gateway: FakeGateway, width: int) -> None:
+    page = await open_page(gateway.url, width=width)
+    await finished(await ask(page, "What is the per diem"))
+    await page.locator("button.cite").first.click()
+    turn = await ask(page, "/python " + "x = 1; " * 60)
+    await expect(page.locator(".slip")).to_be_visible()
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert await page.evaluate(wide) == 0
+    await page.locator(".slip .allow").click()
+    await finished(turn)
+    assert await page.evaluate(wide) == 0
+    for path in ("/runs", "/runs/run-1", "/runs/run-2", "/approvals", "/sources"):
+        await page.goto(gateway.url + path)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert await page.evaluate(wide) == 0, path
+
+
+async def test_every_control_has_a_name(page: Page, gateway: FakeGateway) -> None:
+    await finished(await ask(page, "What is the per diem"))
+    await ask(page, "/python print(1)")
+    await expect(page.locator(".slip")).to_be_visible()
+    assert await page.evaluate(NAMELESS) == []
+    for path in ("/runs", "/runs/run-1", "/approvals", "/sources"):
+        await page.goto(gateway.url + path)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert await page.evaluate(NAMELESS) == [], path
+
+
+async def test_the_keyboard_reaches_content_menu_and_decision(open_page: OpenPage, gateway: FakeGateway) -> None:
+    page = await open_page(gateway.url, width=390, height=844)
+    await page.get_by_role("button", name="Menu").press("Enter")
+    await expect(page.get_by_role("link", name="Runs")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("link", name="Runs")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Menu")).to_be_focused()
+    await ask(page, "/python print(1)")
+    await expect(page.locator(".slip")).to_be_visible()
+    await page.get_by_role("button", name="Allow once").press("Enter")
+    await finished(page.locator(".turn"))
+    await expect(page.get_by_role("textbox", name="Your question")).to_be_focused()
+
+
+async def test_screen_readers_hear_what_matters(page: Page) -> None:
+    turn = await ask(page, "/python print(1)")
+    voice = page.get_by_role("log")
+    await expect(voice).to_contain_text("A decision is needed: run_code")
+    await page.get_by_role("button", name="Allow once").click()
+    await finished(turn)
+    await expect(voice).to_contain_text("The answer is complete.")
