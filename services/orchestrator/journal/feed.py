@@ -18,22 +18,20 @@ from services.orchestrator.codec_events import merge_deltas
 from services.orchestrator.domain.events import StampedEvent
 from services.orchestrator.journal.ports import EventLog, RunSignal
 
-# A batch of more events than this is worth the time of joining its deltas.
-_WORTH_MERGING = 16
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedLimits:
     """Bounds of reading.
 
     `tail_bytes` of payloads are kept for each live run; `batch_bytes` and `batch_events` bound what one reader is given
-    at once (one larger event comes alone). `poll` is the longest a change by another process stays unseen when its
-    notification is lost, in seconds.
+    at once (one larger event comes alone); a batch of `join_from` events or more has its deltas joined. `poll` is the
+    longest a change by another process stays unseen when its notification is lost, in seconds.
     """
 
     tail_bytes: int = 512 * 1024
     batch_bytes: int = 256 * 1024
     batch_events: int = 512
+    join_from: int = 8
     poll: float = 1.0
 
 
@@ -158,7 +156,7 @@ class Feed:
                 if batch is None:
                     batch = await self._page(run_id, cursor)
                 if batch:
-                    if len(batch) > _WORTH_MERGING:
+                    if len(batch) >= self._limits.join_from:
                         batch = merge_deltas(batch)
                     cursor = batch[-1].sequence
                     yield tuple(batch)

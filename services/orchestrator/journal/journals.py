@@ -99,7 +99,7 @@ class Journals:
     def _heard(self, signal: RunSignal) -> None:
         self._feed.heard(signal)
         # Renewing at once tells who asked for a cancellation, and whether the run was taken from us.
-        if not signal.run_id or (signal.cancel and signal.run_id in self._open):
+        if not signal.run_id or (signal.for_owner and signal.run_id in self._open):
             self._renew_now.set()
 
     async def _keep_leases(self) -> None:

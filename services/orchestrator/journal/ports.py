@@ -237,10 +237,13 @@ class RunStore(EventLog, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSignal:
-    """Something happened to a run, perhaps in another process: read it again. An empty `run_id` means any run."""
+    """Something happened to a run, perhaps in another process: read it again. An empty `run_id` means any run.
+
+    `for_owner` says that its owner is concerned: someone asked it to stop, or took it over.
+    """
 
     run_id: str
-    cancel: bool = False
+    for_owner: bool = False
 
 
 class Signals(Protocol):

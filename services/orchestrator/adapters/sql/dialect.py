@@ -27,7 +27,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 POSTGRES = "postgresql"
+# Notifications carry a run id, with the prefix when the run's owner is concerned, not only its readers.
 CHANNEL = "proctor_runs"
+OWNER_PREFIX = "owner:"
 
 
 class Instant(TypeDecorator[datetime]):

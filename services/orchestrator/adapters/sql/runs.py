@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.sql import admission, writing
-from services.orchestrator.adapters.sql.dialect import DatabaseNow, before, signal
+from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, before, signal
 from services.orchestrator.adapters.sql.rows import TERMINAL_STATES, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, events, runs, segments
 from services.orchestrator.adapters.sql.transactions import looking
@@ -30,8 +30,6 @@ from services.orchestrator.journal.ports import (
     SavedState,
     WriteResult,
 )
-
-CANCEL_PREFIX = "cancel:"
 
 _UNOWNED = (runs.c.owner == "") | (runs.c.lease_until <= DatabaseNow())
 
@@ -179,7 +177,7 @@ class SqlRunStore:
                 .returning(runs)
             )
             owned = claimed.one()
-            await signal(connection, [run_id])
+            await signal(connection, [OWNER_PREFIX + run_id])
         return Ownership(
             run=run_from_row(owned),
             owner=terms.owner,
@@ -233,7 +231,7 @@ class SqlRunStore:
                 .values(cancel_requested_by=by, updated_at=self._clock.now())
             )
             if asked.rowcount:
-                await signal(connection, [CANCEL_PREFIX + run_id])
+                await signal(connection, [OWNER_PREFIX + run_id])
             row = (await connection.execute(select(runs).where(here))).one_or_none()
         if row is None:
             raise RunNotFound(run_id)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import asyncpg
 from sqlalchemy.engine import URL
 
-from services.orchestrator.adapters.sql.dialect import CHANNEL
-from services.orchestrator.adapters.sql.runs import CANCEL_PREFIX
+from services.orchestrator.adapters.sql.dialect import CHANNEL, OWNER_PREFIX
 from services.orchestrator.journal.ports import RunSignal
 
 _RECONNECT = 0.5
@@ -43,10 +42,7 @@ class PostgresSignals:
     async def _listen_once(self, heard: Callable[[RunSignal], None]) -> None:
         def notified(connection: object, pid: int, channel: str, payload: object) -> None:
             text = str(payload)
-            if text.startswith(CANCEL_PREFIX):
-                heard(RunSignal(run_id=text.removeprefix(CANCEL_PREFIX), cancel=True))
-            else:
-                heard(RunSignal(run_id=text))
+            heard(RunSignal(run_id=text.removeprefix(OWNER_PREFIX), for_owner=text.startswith(OWNER_PREFIX)))
 
         connection = await asyncpg.connect(self._dsn, timeout=5)
         try:
