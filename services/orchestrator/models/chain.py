@@ -1,4 +1,4 @@
-"""Whether a stored response may be gone on from: by the same model of the same account in the same conversation only."""
+"""Whether a stored response may be gone on from: by the same model and account in the same conversation only."""
 
 from __future__ import annotations
 
