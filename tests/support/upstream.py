@@ -52,6 +52,12 @@ class Upstream:
         """Append turns to what the next requests get."""
         self._turns.extend(turns)
 
+    def reset(self) -> None:
+        """Forget turns that nobody took and requests that were seen, so that tests may share a server."""
+        self._turns.clear()
+        self._arrived = asyncio.Queue()
+        self.requests.clear()
+
     async def next_request(self) -> Request:
         """Wait for the next request that no earlier call of this has returned."""
         return await self._arrived.get()
