@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from grpc_health.v1 import health, health_pb2
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 INTERVAL = 1.0
+POLL = 0.03
 
 
 class HealthMonitor:
@@ -42,3 +44,18 @@ class HealthMonitor:
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._services:
             await self.servicer.set(name, status)
+
+
+async def wait_for_health(address: str, *, serving: bool = True) -> bool:
+    """Wait until the service at `address` answers, and with `serving` until it is SERVING; returns whether it is."""
+    async with grpc.aio.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while True:
+            try:
+                reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=2.0, wait_for_ready=True)
+            except grpc.aio.AioRpcError:
+                continue
+            serves: bool = reply.status == health_pb2.HealthCheckResponse.SERVING
+            if serves or not serving:
+                return serves
+            await asyncio.sleep(POLL)

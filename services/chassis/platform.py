@@ -25,6 +25,8 @@ class PlatformSettings:
 
     signing_key: Secret
     log_level: str = "INFO"
+    # Addresses of services that must answer before this one is built; `proctor up` sets it.
+    start_after: tuple[str, ...] = ()
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_authority: Path | None = None

@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.chassis import names
-from services.chassis.health import HealthMonitor
+from services.chassis.health import HealthMonitor, wait_for_health
 from services.chassis.interceptors.chain import Chain
 from services.chassis.interceptors.concurrency import Concurrency
 from services.chassis.interceptors.deadline import Deadline
@@ -28,7 +28,7 @@ from services.chassis.interceptors.identity import Identity
 from services.chassis.interceptors.tracing import Tracing
 from services.chassis.interceptors.validation import Validation
 from services.chassis.logs import configure_logs
-from services.chassis.platform import Platform, open_platform
+from services.chassis.platform import Platform, PlatformSettings, open_platform
 from services.chassis.settings import SettingsError, load
 
 log = logging.getLogger(__name__)
@@ -208,15 +208,31 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     platform = open_platform(name, environ)
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    launching = asyncio.create_task(_launch_in_turn(name, platform, environ), name="launch")
     try:
-        running = await launch(name, platform, environ)
-        await stop.wait()
+        await asyncio.wait((launching, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not launching.done():
+            launching.cancel()
+            await asyncio.wait((launching,))
+            return 0
+        running = launching.result()
+        await stopping
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
         await running.stop(ServerLimits().stop_grace)
     finally:
+        stopping.cancel()
         await platform.telemetry.shutdown()
     return 0
+
+
+async def _launch_in_turn(name: str, platform: Platform, environ: Mapping[str, str]) -> RunningServer | RunningService:
+    # Importing is most of a start; it is done while the services that come first still start.
+    import_module(f"services.{name}.bootstrap")
+    for address in load(PlatformSettings, "", environ).start_after:
+        await wait_for_health(address, serving=False)
+    return await launch(name, platform, environ)
 
 
 def main(name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,16 @@ TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One process: its command, its log, and how to wait for its health (returns a status)."""
+    """One process: its command, its log, what its environment has more, and how to wait until it is healthy.
+
+    `healthy` returns whether it serves; False is for one that answers and may do without serving.
+    """
 
     name: str
     command: Sequence[str]
     log: Path
-    healthy: Callable[[], Awaitable[str]]
+    healthy: Callable[[], Awaitable[bool]]
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 class MemberFailed(Exception):
@@ -40,7 +44,7 @@ class StartTimeout(Exception):
 
 
 class Group:
-    """Runs members, wave by wave. Use `start`, then `wait`, and always `stop`."""
+    """Runs members. `spawn` them in order, `healthy` one after another, then `wait`; and always `stop`."""
 
     def __init__(self, environ: Mapping[str, str], *, start_timeout: float = 60.0) -> None:
         self._environ = dict(environ)
@@ -48,26 +52,23 @@ class Group:
         self._running: list[tuple[Member, asyncio.subprocess.Process]] = []
         self._ends: dict[asyncio.Task[int], Member] = {}
 
-    async def start(self, wave: Sequence[Member]) -> dict[str, str]:
-        """Start a wave and return each member's health; raises MemberFailed or StartTimeout."""
-        for member in wave:
-            await self._spawn(member)
-        waits = {asyncio.ensure_future(member.healthy()): member for member in wave}
+    async def healthy(self, member: Member) -> bool:
+        """Wait until a member is healthy and return whether it serves; raises MemberFailed or StartTimeout."""
+        health: asyncio.Future[bool] = asyncio.ensure_future(member.healthy())
         try:
             async with asyncio.timeout(self._start_timeout):
-                pending: set[asyncio.Future[Any]] = set(waits)
-                while pending:
-                    done, _ = await asyncio.wait({*pending, *self._ends}, return_when=asyncio.FIRST_COMPLETED)
+                while not health.done():
+                    watched: set[asyncio.Future[Any]] = {health, *self._ends}
+                    await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
                     self._raise_if_ended()
-                    pending -= done
+                return health.result()
         except TimeoutError:
-            slow = ", ".join(member.name for task, member in waits.items() if not task.done())
-            raise StartTimeout(f"{slow}: not healthy after {self._start_timeout:.0f} s; see its log") from None
+            raise StartTimeout(
+                f"{member.name} is not healthy after {self._start_timeout:.0f} s; see {member.log}"
+            ) from None
         finally:
-            for task in waits:
-                task.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        return {member.name: task.result() for task, member in waits.items()}
+            health.cancel()
+            await asyncio.gather(health, return_exceptions=True)
 
     async def wait(self) -> None:
         """Return never: wait for a member to end and raise MemberFailed for it."""
@@ -92,14 +93,15 @@ class Group:
                 process.kill()
                 await process.wait()
 
-    async def _spawn(self, member: Member) -> None:
+    async def spawn(self, member: Member) -> None:
+        """Start a member's process."""
         with member.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *member.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environ,
+                env={**self._environ, **member.environ},
                 # A Ctrl-C in the terminal reaches the supervisor alone, which ends the members in order.
                 start_new_session=True,
             )

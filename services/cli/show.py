@@ -30,7 +30,8 @@ class RunView:
         self._step(f"{body['agent_name']} · {body['model']}")
 
     def _stage_changed(self, body: dict[str, Any]) -> None:
-        if body["text"]:
+        # The answer shows itself.
+        if body["text"] and body["stage"] != "STAGE_ANSWERING":
             self._step(body["text"])
 
     def _thinking_delta(self, body: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
+from services.chassis.health import wait_for_health
 from services.chassis.logs import configure_logs
 from services.chassis.platform import open_platform
 from services.chassis.serve import ServerLimits, launch
+from services.chassis.settings import variable
 from services.cli.group import Group, Member, MemberFailed, StartTimeout, python_module
 from services.cli.layout import HTTP, MAY_NOT_SERVE, NAMES, WAVES, Layout, environment, make_layout
-from services.cli.probe import SERVING, wait_for_grpc, wait_for_http
+from services.cli.probe import wait_for_http
 
 # What to do once the suite serves; returns the exit code that ends it, or None to go on serving.
 Then = Callable[[Layout], Awaitable[int | None]]
@@ -68,21 +70,32 @@ async def run_processes(layout: Layout, environ: Mapping[str, str], console: Con
 
 
 async def _start_processes(group: Group, layout: Layout, console: Console) -> None:
+    # All processes load at once, which takes most of the time; each is built once the waves before it answer.
+    members: list[Member] = []
+    before: list[str] = []
     for wave in WAVES:
-        health = await group.start([_member(layout, name) for name in wave])
-        for name, status in health.items():
-            tell_health(console, name, status)
+        members += [_member(layout, name, before) for name in wave]
+        before += [layout.address(name) for name in wave]
+    for member in members:
+        await group.spawn(member)
+    for member in members:
+        tell_health(console, member.name, serves=await group.healthy(member))
 
 
-def _member(layout: Layout, name: str) -> Member:
-    async def healthy() -> str:
-        return await (wait_for_http(layout.url) if name == HTTP else _wait_for_grpc(layout, name))
+def _member(layout: Layout, name: str, before: Sequence[str]) -> Member:
+    return Member(
+        name=name,
+        command=python_module(name),
+        log=layout.logs / f"{name}.log",
+        healthy=lambda: _healthy(layout, name),
+        environ={variable("", "start_after"): ",".join(before)},
+    )
 
-    return Member(name=name, command=python_module(name), log=layout.logs / f"{name}.log", healthy=healthy)
 
-
-async def _wait_for_grpc(layout: Layout, name: str) -> str:
-    return await wait_for_grpc(layout.address(name), may_not_serve=name in MAY_NOT_SERVE)
+async def _healthy(layout: Layout, name: str) -> bool:
+    if name == HTTP:
+        return await wait_for_http(layout.url)
+    return await wait_for_health(layout.address(name), serving=name not in MAY_NOT_SERVE)
 
 
 async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
@@ -97,8 +110,7 @@ async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Co
             stops.append(platform.telemetry.shutdown)
             running = await launch(name, platform, environ)
             stops.append(lambda running=running: running.stop(ServerLimits().stop_grace))  # type: ignore[misc]
-            health = SERVING if name == HTTP else await _wait_for_grpc(layout, name)
-            tell_health(console, name, health)
+            tell_health(console, name, serves=await _healthy(layout, name))
 
     async def stop() -> None:
         while stops:
@@ -167,9 +179,9 @@ async def first_of(*works: Coroutine[Any, Any, int]) -> int:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def tell_health(console: Console, name: str, status: str) -> None:
+def tell_health(console: Console, name: str, *, serves: bool) -> None:
     """Print one service's state."""
-    if status == SERVING:
+    if serves:
         console.print(f"[green]✓[/] {name}", highlight=False)
     else:
         console.print(f"[yellow]![/] {name} does not serve here: `proctor doctor` says why", highlight=False)

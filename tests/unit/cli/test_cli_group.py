@@ -26,29 +26,35 @@ while True:
 
 
 def member(folder: Path, name: str, code: str = SERVE) -> Member:
-    async def healthy() -> str:
+    async def healthy() -> bool:
         while not (folder / name).exists():
             await asyncio.sleep(0.01)
-        return "SERVING"
+        return True
 
     command = [sys.executable, "-c", code, name, str(folder)]
     return Member(name=name, command=command, log=folder / f"{name}.log", healthy=healthy)
 
 
-async def test_members_start_in_waves_and_stop_in_reverse(tmp_path: Path) -> None:
+async def started(group: Group, *members: Member) -> None:
+    for each in members:
+        await group.spawn(each)
+    for each in members:
+        assert await group.healthy(each)
+
+
+async def test_members_stop_in_the_reverse_of_their_order(tmp_path: Path) -> None:
     group = Group(os.environ)
-    assert await group.start([member(tmp_path, "a"), member(tmp_path, "b")]) == {"a": "SERVING", "b": "SERVING"}
-    await group.start([member(tmp_path, "c")])
+    await started(group, *(member(tmp_path, name) for name in "abc"))
     await group.stop()
     assert (tmp_path / "ended").read_text().split() == ["c", "b", "a"]
 
 
 async def test_the_first_failure_is_told_with_its_code_and_log(tmp_path: Path) -> None:
     group = Group(os.environ)
-    await group.start([member(tmp_path, "a")])
+    await started(group, member(tmp_path, "a"))
     dies = "import pathlib,sys; pathlib.Path(sys.argv[2], sys.argv[1]).touch(); print('disk full'); sys.exit(7)"
     with pytest.raises(MemberFailed) as caught:
-        await group.start([member(tmp_path, "d", dies)])
+        await started(group, member(tmp_path, "d", dies))
         await group.wait()
     await group.stop()
     assert (caught.value.name, caught.value.code) == ("d", 7)
@@ -60,7 +66,7 @@ async def test_a_member_killed_by_a_signal_has_the_shells_code(tmp_path: Path) -
     group = Group(os.environ)
     kills = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     with pytest.raises(MemberFailed) as caught:
-        await group.start([member(tmp_path, "k", kills)])
+        await started(group, member(tmp_path, "k", kills))
     await group.stop()
     assert caught.value.code == 137
 
@@ -68,7 +74,7 @@ async def test_a_member_killed_by_a_signal_has_the_shells_code(tmp_path: Path) -
 async def test_a_clean_end_of_what_should_serve_is_a_failure_too(tmp_path: Path) -> None:
     group = Group(os.environ)
     with pytest.raises(MemberFailed) as caught:
-        await group.start([member(tmp_path, "q", "pass")])
+        await started(group, member(tmp_path, "q", "pass"))
     await group.stop()
     assert caught.value.code == 1
 
@@ -76,5 +82,5 @@ async def test_a_clean_end_of_what_should_serve_is_a_failure_too(tmp_path: Path)
 async def test_a_member_that_never_gets_healthy_is_named(tmp_path: Path) -> None:
     group = Group(os.environ, start_timeout=0.3)
     with pytest.raises(StartTimeout, match="z"):
-        await group.start([member(tmp_path, "z", "import time; time.sleep(60)")])
+        await started(group, member(tmp_path, "z", "import time; time.sleep(60)"))
     await group.stop()
