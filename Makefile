@@ -88,7 +88,7 @@ check: $(STAMPS)/test ## Check form, types, contracts, generated code and what m
 	$(BIN)/ruff check --quiet $(CODE)
 	$(BIN)/mypy
 	PYTHONPATH=.:protos/gen:clients/python $(BIN)/lint-imports --no-cache >$(STAMPS)/imports 2>&1 || { cat $(STAMPS)/imports; exit 1; }
-	(cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code proctor)
+	(cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code --path proctor)
 	$(MAKE) --no-print-directory check-generated check-tree
 
 .PHONY: check-generated
@@ -112,7 +112,7 @@ bench: $(STAMPS)/test ## Run the benchmarks
 
 .PHONY: protos
 protos: $(STAMPS)/venv ## Format the protos and write protos/gen
-	@(cd protos && ../$(BIN)/buf format -w proctor && ../$(BIN)/buf lint)
+	@(cd protos && ../$(BIN)/buf format -w --path proctor && ../$(BIN)/buf lint)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python protos/generate.py
 
 .PHONY: format
