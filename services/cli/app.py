@@ -21,9 +21,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 runs = typer.Typer(no_args_is_help=True, help="Look at runs.")
 approvals = typer.Typer(no_args_is_help=True, help="See what waits for a person, and decide it.")
 sources = typer.Typer(no_args_is_help=True, help="See sources.")
+keys = typer.Typer(no_args_is_help=True, help="Keep API keys.")
 app.add_typer(runs, name="runs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(sources, name="sources")
+app.add_typer(keys, name="keys")
 
 DataDir = Annotated[Path, typer.Option(help="Folder of databases, logs and sockets.", envvar="PROCTOR_DATA_DIR")]
 console = Console()
@@ -179,6 +181,43 @@ def list_sources() -> None:
         counts = (str(source["documents"]), str(source["passages"]))
         table.add_row(escape(source["name"]), *counts, escape(plain(source["description"])))
     console.print(table)
+
+
+@keys.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    scope: Annotated[list[str] | None, typer.Option(help="runs, sources:read, …; may be repeated.")] = None,
+    user: Annotated[str, typer.Option(help="Whose key it is; left out: yours.")] = "",
+    tenant: Annotated[str, typer.Option(help="Tenant; only on the gateway's own machine.")] = "",
+    agent: Annotated[str, typer.Option(help="Bind it to one agent and its sources.")] = "",
+    days: Annotated[float, typer.Option(help="Days until it expires; 0 is never.")] = 0,
+) -> None:
+    """Make a key and print it, this once."""
+    options = {"scopes": scope, "user": user, "tenant": tenant, "agent": agent, "lifetime": days * 86_400}
+    body = {"name": name} | {field: value for field, value in options.items() if value}
+    made = _gateway().request("POST", "/v1/keys", json=body)
+    console.print(
+        f"[dim]{made['key_id']} · {made['user']} · {' '.join(made['scopes'])} · keep it, it is not shown again[/]"
+    )
+    console.print(made["key"], markup=False, highlight=False, soft_wrap=True)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """List the keys of your tenant, newest first."""
+    table = Table("key", "begins", "name", "user", "scopes", "state", box=None, header_style="bold")
+    for key in _gateway().pages("/v1/keys", "keys"):
+        state = "revoked" if key["revoked_at"] else f"until {key['expires_at']}" if key["expires_at"] else "valid"
+        shown = (escape(plain(key["name"])), escape(plain(key["user"])), " ".join(key["scopes"]), state)
+        table.add_row(key["key_id"], key["prefix"], *shown)
+    console.print(table)
+
+
+@keys.command("revoke")
+def revoke_key(key_id: Annotated[str, typer.Argument(help="Key id.")]) -> None:
+    """Revoke a key; it stops working within seconds."""
+    _gateway().request("DELETE", f"/v1/keys/{key_id}")
+    console.print("revoked")
 
 
 def _approval_row(approval: dict[str, Any]) -> tuple[str, str, str, str, str]:
