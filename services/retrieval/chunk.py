@@ -28,7 +28,7 @@ class Cutting:
     main_level: int = 2
     child_min: int = 400
     child_max: int = 600
-    child_heading_min: int = 120
+    child_heading_min: int = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

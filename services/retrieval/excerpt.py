@@ -35,6 +35,8 @@ def excerpt(text: str, span: Span, question: str, limit: int) -> Excerpt:
         (at for at in range(len(paragraphs)) if at not in inside),
         key=lambda at: (-overlap(wanted, text[slice(*paragraphs[at])]), abs(at - inside[0]) if inside else at),
     )
+    if sum(paragraphs[at][1] - paragraphs[at][0] + len(GAP) for at in inside) > limit:
+        return _cut(text, span, limit)
     chosen: list[int] = []
     room = limit
     for at in [*inside, *others]:
@@ -42,8 +44,6 @@ def excerpt(text: str, span: Span, question: str, limit: int) -> Excerpt:
         if size <= room:
             chosen.append(at)
             room -= size
-    if not chosen:
-        return _cut(text, span, limit)
     return _join(text, [paragraphs[at] for at in sorted(chosen)])
 
 
@@ -57,8 +57,9 @@ def _paragraphs(text: str) -> list[tuple[int, int]]:
 
 
 def _cut(text: str, span: Span, limit: int) -> Excerpt:
-    """Return a window around the child, for a passage that is one paragraph."""
-    start = max(0, min(span.start - (limit - (span.end - span.start)) // 2, len(text) - limit))
+    """Return a window around the child, for paragraphs longer than what may be shown."""
+    spare = max(limit - (span.end - span.start), 0)
+    start = max(0, min(span.start - spare // 2, len(text) - limit))
     return Excerpt(text=text[start : start + limit], start=start, end=min(start + limit, len(text)))
 
 

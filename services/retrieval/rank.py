@@ -67,6 +67,13 @@ def collapse(hits: Iterable[Scored]) -> list[Scored]:
     return list(best.values())
 
 
+def with_reserved(chosen: Sequence[Scored], reserved: Sequence[Scored], limit: int) -> list[Scored]:
+    """Return `limit` of the chosen hits, the last of them giving way to reserved ones that are not among them."""
+    shown = {hit.located.passage.id for hit in chosen}
+    missing = [hit for hit in collapse(reserved) if hit.located.passage.id not in shown][:limit]
+    return [*chosen[: limit - len(missing)], *missing]
+
+
 def diversify(hits: Sequence[Scored], limit: int, weight: float) -> list[Scored]:
     """Return `limit` hits by maximal marginal relevance (Carbonell and Goldstein, 1998) over character bigrams.
 

@@ -42,6 +42,7 @@ class Tuning:
     top_k: int = 6
     hit_characters: int = 2000
     total_characters: int = 12_000
+    least_characters: int = 200
     judged: int = 24
     keyword_terms: int = 8
     topic_searches: int = 3
@@ -60,6 +61,8 @@ class _Attempt:
     sources: Sequence[Source]
     scope: Scope
     hits: list[Scored] = field(default_factory=list)
+    # The best hit of each topic that was searched for: it is shown though others score higher.
+    for_topics: list[Scored] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     notices: dict[tuple[str, str], Notice] = field(default_factory=dict)
 
@@ -171,6 +174,8 @@ class Search:
             attempt.stages.append(stage)
         scored = await self._scored(attempt, stage, judged_by, candidates[: self._tuning.judged])
         attempt.hits = rank.merge([attempt.hits, scored])
+        if stage is Stage.TOPIC:
+            attempt.for_topics.extend(scored[:1])
 
     async def _scored(
         self, attempt: _Attempt, stage: Stage, question: str, candidates: Sequence[Candidate]
@@ -188,7 +193,7 @@ class Search:
             score = calibration.score(_judged_text(where, candidate.index), candidate.cosine)
             if score >= self._tuning.floor:
                 scored.append(Scored(candidate=candidate, located=where, score=score, stage=stage))
-        return scored
+        return sorted(scored, key=lambda hit: hit.order, reverse=True)
 
     async def _shown(self, attempt: _Attempt) -> list[Hit]:
         limit = attempt.question.top_k or self._tuning.top_k
@@ -197,8 +202,9 @@ class Search:
         if self._reranker is not None:
             parents = await self._reranker.rerank(attempt.asked, parents)
         hits: list[Hit] = []
-        for scored in rank.diversify(parents, limit, self._tuning.diversity):
-            if room < 1:
+        chosen = rank.diversify(parents, limit, self._tuning.diversity)
+        for scored in rank.with_reserved(chosen, attempt.for_topics, limit):
+            if room < min(self._tuning.least_characters, self._tuning.hit_characters):
                 told = f"Only {len(hits)} passages fit; ask for more characters or a narrower question."
                 self._notice(attempt, Notice(code="truncated", text=told))
                 break

@@ -105,7 +105,9 @@ async def test_writing_a_chunk_again_replaces_it(index: ChunkIndex) -> None:
 
 
 async def test_vectors_are_found_by_cosine_whatever_their_length(index: ChunkIndex) -> None:
-    await index.add_vectors(SPACE, [vector("a", (3, 0, 0, 0)), vector("b", (0.5, 0.5, 0, 0)), vector("c", (0, 0, 0, 2))])
+    await index.add_vectors(
+        SPACE, [vector("a", (3, 0, 0, 0)), vector("b", (0.5, 0.5, 0, 0)), vector("c", (0, 0, 0, 2))]
+    )
 
     found = await index.nearest(SPACE, (1, 0, 0, 0), scope(), 2)
 
@@ -151,14 +153,18 @@ async def test_nothing_of_another_tenant_source_or_document_is_found(index: Chun
     assert [m.passage_id for m in await index.lexical(["secret"], narrow, 10)] == ["mine"]
     assert [m.passage_id for m in await index.nearest(SPACE, (1, 0, 0, 0), narrow, 10)] == ["mine"]
     assert dict(await index.similarities(SPACE, (1, 0, 0, 0), narrow, ["theirs-0", "other-0"])) == {}
-    assert {m.passage_id for m in await index.lexical(["secret"], scope("s1", "s2"), 10)} == {"mine", "elsewhere", "other"}
+    assert {m.passage_id for m in await index.lexical(["secret"], scope("s1", "s2"), 10)} == {
+        "mine",
+        "elsewhere",
+        "other",
+    }
     assert await index.lexical(["secret"], scope("s1", documents=()), 10) == []
 
 
 async def test_a_crafted_source_id_does_not_widen_the_search(index: ChunkIndex) -> None:
     await index.add([chunk("theirs", "secret plan", tenant="rival")])
 
-    for crafted in ("s1') OR ('1'='1", "s1' OR tenant = 'rival", '*', 's1"'):
+    for crafted in ("s1') OR ('1'='1", "s1' OR tenant = 'rival", "*", 's1"'):
         assert await index.lexical(["secret"], scope(crafted), 10) == []
 
 
@@ -171,7 +177,9 @@ async def test_a_crafted_source_id_does_not_widen_the_search(index: ChunkIndex) 
         (Purge(id="", tenant="rival", source_id="s1"), {"a", "b", "c", "d"}),
     ],
 )
-async def test_a_purge_drops_chunks_and_vectors_of_what_it_names(index: ChunkIndex, purge: Purge, left: set[str]) -> None:
+async def test_a_purge_drops_chunks_and_vectors_of_what_it_names(
+    index: ChunkIndex, purge: Purge, left: set[str]
+) -> None:
     rows = [
         chunk("a", "word"),
         chunk("b", "word", revision="r2"),

@@ -15,6 +15,7 @@ _MARKS = (
 )
 # Most letters of real Chinese text stand in the common block; bytes of another encoding decode to anything.
 _COMMON_SHARE = 0.7
+_PLAUSIBLE_SHARE = 0.9
 _CHINESE_BLOCKS = (("\u4e00", "\u9fff"), ("\u3000", "\u303f"), ("\uff00", "\uffef"))
 
 
@@ -30,6 +31,8 @@ def encoding_of(path: Path) -> str | None:
         return _utf16_without_mark(sample)
     if _decodes(sample, "utf-8", whole=whole) is not None:
         return "utf-8"
+    if (unmarked := _utf16_without_mark(sample)) is not None:
+        return unmarked
     for name in ("gb18030", "big5"):
         text = _decodes(sample, name, whole=whole)
         if text is not None and _looks_chinese(text):
@@ -54,12 +57,16 @@ def _looks_chinese(text: str) -> bool:
 
 
 def _utf16_without_mark(sample: bytes) -> str | None:
-    pairs = len(sample) // 2
-    even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    if not pairs or max(even, odd) < pairs * 0.3:
-        return None
-    name = "utf-16-le" if odd > even else "utf-16-be"
-    return name if _decodes(sample, name, whole=False) is not None else None
+    """Return the byte order under which nearly every pair of bytes is a plausible character."""
+    for name in ("utf-16-le", "utf-16-be"):
+        text = _decodes(sample, name, whole=False)
+        if text and sum(map(_plausible, text)) >= len(text) * _PLAUSIBLE_SHARE:
+            return name
+    return None
+
+
+def _plausible(c: str) -> bool:
+    return " " <= c <= "~" or c in "\t\r\n" or any(first <= c <= last for first, last in _CHINESE_BLOCKS)
 
 
 def _mostly_printable(sample: bytes) -> bool:
