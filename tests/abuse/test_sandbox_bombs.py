@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from services.sandbox.domain import Status
+from tests.support.process_table import living
 from tests.support.sandbox import Runner, needs_environment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_environment]
 
 MEBIBYTE = 1 << 20
-
-
-def living(name: str) -> list[str]:
-    """Return processes of the machine that call themselves `name`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if (entry / "comm").read_text().strip() == name:
-                    found.append(entry.name)
-            except OSError:
-                continue
-    return found
 
 
 def called(name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -155,10 +157,14 @@ def syscall(number, *arguments):
 @asynccontextmanager
 async def running_jail(folder: Path, backend: Backend, **changes: object) -> AsyncIterator[Runner]:
     """Yield a jail whose supervisor has proved its isolation; for the warm backend wait until a job is parked."""
-    jail = SandboxdJail(supervisor_config(sandbox_settings(folder, backend, **changes)))
+    settings = sandbox_settings(folder, backend, **changes)
+    fonts = settings.state_dir / "fonts"
+    take_fonts(fonts)
+    jail = SandboxdJail(supervisor_config(settings))
     await jail.start()
     try:
         isolation = await jail.isolation()
+        keep_fonts(fonts)
         assert isolation.safe, isolation.failure
         runner = Runner(jail, backend)
         if backend is Backend.WARM:
@@ -166,6 +172,23 @@ async def running_jail(folder: Path, backend: Backend, **changes: object) -> Asy
         yield runner
     finally:
         await jail.close()
+
+
+def take_fonts(fonts: Path) -> None:
+    """Use the font list of an earlier test: making it takes a second or more."""
+    kept = Path(tempfile.gettempdir()) / f"proctor-test-fonts-{os.getuid()}"
+    if kept.is_dir():
+        shutil.copytree(kept, fonts, dirs_exist_ok=True)
+
+
+def keep_fonts(fonts: Path) -> None:
+    """Keep a font list for later tests; the rename makes it appear at once or not at all."""
+    kept = Path(tempfile.gettempdir()) / f"proctor-test-fonts-{os.getuid()}"
+    if not kept.is_dir() and any(fonts.glob("*/matplotlibrc")):
+        draft = Path(tempfile.mkdtemp())
+        shutil.copytree(fonts, draft, dirs_exist_ok=True)
+        with contextlib.suppress(OSError):
+            draft.rename(kept)
 
 
 async def until_warm(runner: Runner) -> None:

@@ -1,14 +1,12 @@
-"""What a notebook would show: the value of the last line, open figures as files, tracebacks without our own frames."""
+"""What a notebook would show: the value of the last line, and tracebacks without our own frames."""
 
 from __future__ import annotations
 
 import ast
 import linecache
-import os
 import sys
 import traceback
 from types import CodeType
-from typing import Any
 
 SOURCE_NAME = "main.py"
 _SHOWN_CHARACTERS = 20_000
@@ -49,45 +47,6 @@ def _is_plot_handle(value: object) -> bool:
     return type(first).__module__.startswith("matplotlib.")
 
 
-class Figures:
-    """Saves figures that are still open, as figure-1.png and so on, into the working folder."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._count = 0
-
-    def hook_show(self) -> None:
-        """Make `plt.show()` save instead of warn that there is no screen."""
-        pyplot = sys.modules.get("matplotlib.pyplot")
-        if pyplot is not None:
-            pyplot.show = self._show  # type: ignore[attr-defined]
-
-    def save_open(self) -> None:
-        """Save and close every open figure; one that was drawn to a file and not touched since is only closed."""
-        pyplot: Any = sys.modules.get("matplotlib.pyplot")
-        if pyplot is None:
-            return
-        for number in pyplot.get_fignums():
-            figure = pyplot.figure(number)
-            if figure.axes or figure.texts or figure.images:
-                self._save(figure)
-        pyplot.close("all")
-
-    def _show(self, *_: object, **__: object) -> None:
-        self.save_open()
-
-    def _save(self, figure: Any) -> None:
-        while True:
-            self._count += 1
-            path = os.path.join(self._folder, f"figure-{self._count}.png")
-            if not os.path.lexists(path):
-                break
-        try:
-            figure.savefig(path, dpi=110, bbox_inches="tight")
-        except Exception as error:
-            print(f"figure {self._count} could not be drawn: {error!r}", file=sys.stderr)
-
-
 def print_traceback(error: BaseException) -> None:
     """Write a short traceback to standard error: the code's own frames, and the last few of a library."""
     report = traceback.TracebackException.from_exception(error, compact=True)
@@ -100,17 +59,11 @@ def _shorten(report: traceback.TracebackException, seen: set[int]) -> None:
         return
     seen.add(id(report))
     frames = list(report.stack)
-    while frames and frames[0].filename != SOURCE_NAME:
-        if not _is_ours(frames[0]):
-            break
-        frames.pop(0)
     own = [index for index, frame in enumerate(frames) if frame.filename == SOURCE_NAME]
-    kept = {*own, *range(len(frames) - _LIBRARY_FRAMES, len(frames))}
+    # Before the first line of the code there is only the harness; a syntax error has no line of the code at all.
+    first = own[0] if own else len(frames)
+    kept = {*own, *range(max(first, len(frames) - _LIBRARY_FRAMES), len(frames))}
     report.stack = traceback.StackSummary.from_list([f for index, f in enumerate(frames) if index in kept])
     for inner in (report.__cause__, report.__context__, *(report.exceptions or ())):
         if inner is not None:
             _shorten(inner, seen)
-
-
-def _is_ours(frame: traceback.FrameSummary) -> bool:
-    return os.path.dirname(frame.filename) == os.path.dirname(__file__) or frame.filename.startswith("<frozen")

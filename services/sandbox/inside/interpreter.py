@@ -16,7 +16,8 @@ import threading
 import types
 from typing import Any
 
-from .display import SOURCE_NAME, Figures, print_traceback, remember_source, show_value, split_last_value
+from .display import SOURCE_NAME, print_traceback, remember_source, show_value, split_last_value
+from .figures import Figures
 
 LENGTHS = struct.Struct("<II")
 COMMAND_FD = 3
@@ -103,12 +104,12 @@ class _Interpreter:
         sys.argv = [SOURCE_NAME]
         self._module.__dict__["__file__"] = SOURCE_NAME
         sys.modules["__main__"] = self._module
+        self._figures.watch()
         gc.enable()
 
     def _execute(self, source: str) -> int:
         """Run the code and return its exit code."""
         remember_source(source)
-        self._figures.hook_show()
         try:
             try:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
