@@ -215,15 +215,14 @@ def _set_messages(request: pb.StartRunRequest, body: ChatRequest) -> None:
 def _message(message: ChatMessage) -> agent_pb2.Message | None:
     """Return a message of the history, None for one that only served a pause."""
     if message.role == "tool":
-        call_id = message.tool_call_id or ""
-        if pauses.parse(call_id) is not None:
+        call_id = pauses.model_call_id(message.tool_call_id or "")
+        if call_id is None:
             return None
         parts = content_parts(message.content) or [agent_pb2.Part(text="(empty)")]
         return agent_pb2.Message(
             role=agent_pb2.Role.ROLE_TOOL, parts=parts, tool_call_id=call_id, tool_name=message.name or ""
         )
-    calls = [_call(call) for call in message.tool_calls or ()]
-    own = [call for call in calls if pauses.parse(call.call_id) is None]
+    own = [call for each in message.tool_calls or () if (call := _call(each)) is not None]
     parts = content_parts(message.content)
     if message.role == "assistant" and not own and not parts:
         return None
@@ -231,11 +230,14 @@ def _message(message: ChatMessage) -> agent_pb2.Message | None:
     return agent_pb2.Message(role=role, parts=parts, tool_calls=own, reasoning=message.reasoning_content or "")
 
 
-def _call(call: dict[str, Any]) -> agent_pb2.ToolCall:
+def _call(call: dict[str, Any]) -> agent_pb2.ToolCall | None:
     function = call.get("function")
     if call.get("type", "function") != "function" or not isinstance(function, dict):
         raise refused("tool_calls", "only calls of type 'function' are supported")
-    return tool_call(str(call.get("id") or ""), str(function.get("name") or ""), str(function.get("arguments") or ""))
+    call_id = pauses.model_call_id(str(call.get("id") or ""))
+    if call_id is None:
+        return None
+    return tool_call(call_id, str(function.get("name") or ""), str(function.get("arguments") or ""))
 
 
 def _set_sampling(sampling: agent_pb2.Sampling, body: ChatRequest) -> None:

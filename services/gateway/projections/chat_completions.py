@@ -11,11 +11,9 @@ from typing import Any
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
-from services.chassis.canonical import canonical_json
 from services.gateway import pauses
 from services.gateway.openai_errors import error_object, failed_run
 from services.gateway.projections import sources
-from services.gateway.protojson import embedded, timestamp_text
 
 Frame = dict[str, Any]
 
@@ -166,8 +164,11 @@ def _paused(state: State, paused: pb.RunPaused) -> tuple[State, list[Frame]]:
     if state.options.wait_for_approvals:
         return state, []
     asked = {_call_id(event): event for event in state.asked}
-    calls = tuple(_pending_call(state.run_id, pending, asked.get(pending.call_id)) for pending in paused.pending)
-    return _finish(replace(state, content=state.sent, calls=calls), "tool_calls")
+    calls: list[Call] = []
+    for pending in paused.pending:
+        call_id, call = pauses.as_function_call(state.run_id, pending, asked.get(pending.call_id))
+        calls.append(Call(id=call_id, name=call.name, arguments=call.arguments_json.decode()))
+    return _finish(replace(state, content=state.sent, calls=tuple(calls)), "tool_calls")
 
 
 def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
@@ -251,34 +252,6 @@ def _call_id(event: pb.RunEvent) -> str:
             return event.questions_asked.call_id
         case _:
             return event.client_tool_requested.call.call_id
-
-
-def _pending_call(run_id: str, pending: pb.PendingCall, asked: pb.RunEvent | None) -> Call:
-    """Return a pending call as one that the caller can answer; its arguments say what is asked."""
-    kinds = {
-        pb.PauseKind.PAUSE_KIND_QUESTION: pauses.QUESTIONS,
-        pb.PauseKind.PAUSE_KIND_CONTINUE: pauses.CONTINUE,
-        pb.PauseKind.PAUSE_KIND_CLIENT_TOOL: pauses.CLIENT_TOOL,
-    }
-    kind = kinds.get(pending.kind, pauses.APPROVAL)
-    pause_id = pauses.PauseId(kind=kind, run_id=run_id, call_id=pending.call_id)
-    name = pauses.TOOL_NAMES.get(kind, pending.tool)
-    return Call(id=str(pause_id), name=name, arguments=canonical_json(_asked_arguments(pending, asked)).decode())
-
-
-def _asked_arguments(pending: pb.PendingCall, asked: pb.RunEvent | None) -> Frame:
-    if asked is not None and asked.HasField("client_tool_requested"):
-        value = embedded(asked.client_tool_requested.call.arguments_json)
-        return value if isinstance(value, dict) else {}
-    facts: Frame = {"approval_id": pending.approval_id, "tool": pending.tool}
-    if asked is not None and asked.HasField("approval_requested"):
-        request = asked.approval_requested
-        facts |= {"arguments": embedded(request.arguments_json), "reason": request.reason, "policy": request.policy}
-        facts["deadline"] = timestamp_text(request.deadline)
-    if asked is not None and asked.HasField("questions_asked"):
-        facts |= {"questions": embedded(asked.questions_asked.questions_json)}
-        facts["deadline"] = timestamp_text(asked.questions_asked.deadline)
-    return facts
 
 
 def _annotations(state: State) -> list[Frame]:
