@@ -8,6 +8,7 @@ import grpc
 from sqlalchemy.engine import make_url
 
 from proctor.approval.v1 import approval_service_pb2, approval_service_pb2_grpc
+from services.approval.adapters.database import Database
 from services.approval.adapters.http_webhook import HttpCourier
 from services.approval.adapters.notify_local import LocalBell
 from services.approval.adapters.notify_postgres import PostgresBell
@@ -53,19 +54,20 @@ class Parts:
         self.settings = settings
         self.clock = clock
         self.engine = open_engine(url)
+        database = Database(self.engine)
         self.bell = _bell(url)
-        self.approvals = MeasuredApprovals(SqlApprovals(self.engine, self.bell), platform.telemetry)
+        self.approvals = MeasuredApprovals(SqlApprovals(database, self.bell), platform.telemetry)
         followers = [AUDIT_FOLLOWER, *([WEBHOOK_FOLLOWER] if settings.webhook_urls else [])]
-        self.log = SqlChangeLog(self.engine, followers)
+        self.log = SqlChangeLog(database, followers)
         self.records = Records(self.approvals, clock)
-        self.rules = AllowRules(SqlRules(self.engine, self.bell), clock, ids)
+        self.rules = AllowRules(SqlRules(database, self.bell), clock, ids)
         self.decisions = Decisions(self.approvals, self.records, clock, ids)
         self.feed = Feed(self.log, self.approvals, capacity=settings.watch_capacity)
-        self.audit = Audit(SqlAuditLog(self.engine))
+        self.audit = Audit(SqlAuditLog(database))
         self.signer = LinkSigner(settings.webhook_secret)
         self.courier = HttpCourier(settings.webhook_timeout.total_seconds())
         self.webhooks = Webhooks(
-            SqlOutbox(self.engine),
+            SqlOutbox(database),
             self.courier,
             self.signer,
             WebhookTargets(

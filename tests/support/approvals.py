@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.notify_local import LocalBell
 from services.approval.adapters.sql_audit import SqlAuditLog
 from services.approval.adapters.sql_changes import SqlChangeLog
@@ -103,7 +104,8 @@ def desk_over(engine: AsyncEngine, clock: FakeClock | None = None, operator: Ope
     """Return a desk, as one replica has it, over a database that is migrated already."""
     clock = clock or FakeClock()
     bell = LocalBell()
-    approvals, rules_store = SqlApprovals(engine, bell), SqlRules(engine, bell)
+    database = Database(engine)
+    approvals, rules_store = SqlApprovals(database, bell), SqlRules(database, bell)
     records = Records(approvals, clock)
     ids = SequentialIds("rule")
     rules = AllowRules(rules_store, clock, ids)
@@ -113,13 +115,13 @@ def desk_over(engine: AsyncEngine, clock: FakeClock | None = None, operator: Ope
         bell=bell,
         approvals=approvals,
         rules_store=rules_store,
-        log=SqlChangeLog(engine, ["audit"]),
-        outbox=SqlOutbox(engine),
+        log=SqlChangeLog(database, ["audit"]),
+        outbox=SqlOutbox(database),
         records=records,
         rules=rules,
         requests=Requests(approvals, records, rules, operator or Operator(), clock),
         decisions=Decisions(approvals, records, clock, ids),
-        audit=Audit(SqlAuditLog(engine)),
+        audit=Audit(SqlAuditLog(database)),
     )
 
 

@@ -7,31 +7,30 @@ from collections.abc import Callable
 from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.rows import entry_of, entry_row
 from services.approval.adapters.sql_changes import behind, changes_after, lock_cursor, move_cursor
 from services.approval.adapters.tables import audit_entries, audit_heads
 from services.approval.audit import EMPTY
 from services.approval.domain import Change
 from services.approval.ports import AuditEntry, AuditHead
-from services.chassis.database import reading
 
 FOLLOWER = "audit"
 
 
 class SqlAuditLog:
-    """`AuditLog` over one engine. The follower's cursor, locked first, makes one appender of all replicas."""
+    """`AuditLog` over one database. The follower's cursor, locked first, makes one appender of all replicas."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._reading = reading(engine)
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def append(self, limit: int, link: Callable[[AuditHead, Change], AuditEntry]) -> int:
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             if not await behind(connection, FOLLOWER):
                 return 0
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             cursor = await lock_cursor(connection, FOLLOWER)
             changes = await changes_after(connection, cursor, limit)
             if not changes:
@@ -48,7 +47,7 @@ class SqlAuditLog:
         return len(changes)
 
     async def head(self, tenant: str) -> AuditHead:
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return (await self._heads(connection, {tenant})).get(tenant, EMPTY)
 
     async def read(self, tenant: str, after: int, limit: int, subject: str = "") -> list[AuditEntry]:
@@ -57,7 +56,7 @@ class SqlAuditLog:
         if subject:
             query = query.where(columns.subject == subject)
         query = query.order_by(columns.sequence).limit(limit)
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return [entry_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def _heads(self, connection: AsyncConnection, tenants: set[str]) -> dict[str, AuditHead]:

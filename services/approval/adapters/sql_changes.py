@@ -8,12 +8,12 @@ from datetime import datetime
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.rows import change_of, change_row, micros
 from services.approval.adapters.tables import changes, cursors
 from services.approval.domain import Change
-from services.chassis.database import reading
 
 CHANNEL = "proctor_approval"
 # Any constant that nothing else in this database locks.
@@ -69,23 +69,22 @@ async def changes_after(connection: AsyncConnection, sequence: int, limit: int) 
 class SqlChangeLog:
     """`ChangeLog` on SQLite or PostgreSQL; what one of `followers` has not worked off is not pruned."""
 
-    def __init__(self, engine: AsyncEngine, followers: Sequence[str]) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, followers: Sequence[str]) -> None:
+        self._database = database
         self._followers = followers
-        self._reading = reading(engine)
 
     async def latest(self) -> int:
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             last = (await connection.execute(select(func.max(changes.c.sequence)))).scalar_one()
         return int(last or 0)
 
     async def after(self, sequence: int, limit: int) -> list[Change]:
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return await changes_after(connection, sequence, limit)
 
     async def prune(self, before: datetime) -> int:
         followed = select(cursors.c.sequence).where(cursors.c.follower.in_(self._followers))
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             places = [int(row.sequence) for row in await connection.execute(followed)]
             worked_off = min(places) if len(places) == len(self._followers) else 0
             result = await connection.execute(

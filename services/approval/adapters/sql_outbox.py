@@ -8,8 +8,9 @@ from datetime import datetime
 from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.rows import approval_of, delivery_of, delivery_row, micros
 from services.approval.adapters.sql_changes import (
     behind,
@@ -21,28 +22,26 @@ from services.approval.adapters.sql_changes import (
 from services.approval.adapters.tables import approvals, deliveries
 from services.approval.domain import Approval, Change
 from services.approval.ports import Delivery
-from services.chassis.database import reading
 
 FOLLOWER = "webhooks"
 Columns = deliveries.c
 
 
 class SqlOutbox:
-    """`Outbox` over one engine."""
+    """`Outbox` over one database."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._reading = reading(engine)
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def open(self) -> None:
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             await open_cursor(connection, FOLLOWER, at_end=True)
 
     async def enqueue(self, limit: int, compose: Callable[[Change, Approval | None], Sequence[Delivery]]) -> int:
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             if not await behind(connection, FOLLOWER):
                 return 0
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             cursor = await lock_cursor(connection, FOLLOWER)
             changes = await changes_after(connection, cursor, limit)
             if not changes:
@@ -61,10 +60,10 @@ class SqlOutbox:
 
     async def claim(self, now: datetime, until: datetime, limit: int) -> list[Delivery]:
         due = select(deliveries).where(Columns.next_at <= micros(now)).order_by(Columns.next_at).limit(limit)
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             if (await connection.execute(due)).first() is None:
                 return []
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             rows = await connection.execute(due.with_for_update(skip_locked=True))
             claimed = [delivery_of(row) for row in rows.mappings()]
             ids = [delivery.delivery_id for delivery in claimed]
@@ -79,11 +78,11 @@ class SqlOutbox:
             .where(Columns.delivery_id == delivery.delivery_id)
             .values(attempts=delivery.attempts + 1, next_at=micros(next_at), error=error)
         )
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             await connection.execute(statement)
 
     async def remove(self, delivery: Delivery) -> None:
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             await connection.execute(deliveries.delete().where(Columns.delivery_id == delivery.delivery_id))
 
     async def _approvals(

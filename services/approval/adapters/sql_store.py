@@ -8,31 +8,29 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, tuple_, union
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.rows import approval_of, approval_row, micros, rule_row
 from services.approval.adapters.sql_changes import record
 from services.approval.adapters.tables import allow_rules, approvals
 from services.approval.changes import settled
 from services.approval.domain import AllowRule, Approval, Change, State
 from services.approval.ports import Bell, Filter, Place
-from services.chassis.database import reading
 
 Columns = approvals.c
 
 
 class SqlApprovals:
-    """`Approvals` over one engine; rings `bell` after each commit that changed something."""
+    """`Approvals` over one database; rings `bell` after each commit that changed something."""
 
-    def __init__(self, engine: AsyncEngine, bell: Bell) -> None:
-        self._engine = engine
-        self._reading = reading(engine)
+    def __init__(self, database: Database, bell: Bell) -> None:
+        self._database = database
         self._bell = bell
 
     async def add(self, approval: Approval, changes: Sequence[Change]) -> bool:
-        dialect = postgresql_insert if self._engine.dialect.name == "postgresql" else sqlite_insert
+        dialect = postgresql_insert if self._database.is_postgresql else sqlite_insert
         statement = dialect(approvals).values(approval_row(approval)).on_conflict_do_nothing()
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             if (await connection.execute(statement)).rowcount != 1:
                 return False
             await record(connection, changes)
@@ -43,7 +41,7 @@ class SqlApprovals:
         query = select(approvals).where(Columns.approval_id.in_(ids))
         if tenant is not None:
             query = query.where(Columns.tenant == tenant)
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return [approval_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def replace(
@@ -60,7 +58,7 @@ class SqlApprovals:
             )
             .values(approval_row(after))
         )
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             if (await connection.execute(statement)).rowcount != 1:
                 return False
             if rule is not None:
@@ -73,11 +71,11 @@ class SqlApprovals:
         self, now: datetime, limit: int, *, tenant: str | None = None, ids: Sequence[str] | None = None
     ) -> list[Approval]:
         due = _due(now, limit, tenant, ids)
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             # Most sweeps find nothing; they must not take the write lock.
             if (await connection.execute(due.limit(1))).first() is None:
                 return []
-        async with self._engine.begin() as connection:
+        async with self._database.write() as connection:
             keys = [tuple(row) for row in await connection.execute(due.with_for_update(skip_locked=True))]
             statement = (
                 approvals.update()
@@ -104,12 +102,12 @@ class SqlApprovals:
             .join(keys, and_(Columns.approval_id == keys.c.approval_id, Columns.tenant == keys.c.tenant))
             .order_by(Columns.requested_at.desc(), Columns.approval_id.desc())
         )
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return [approval_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def count_pending(self) -> int:
         query = select(func.count()).select_from(approvals).where(Columns.state == State.PENDING)
-        async with self._reading.connect() as connection:
+        async with self._database.read() as connection:
             return int((await connection.execute(query)).scalar_one())
 
 
