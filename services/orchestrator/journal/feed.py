@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from services.orchestrator.codec_events import merge_deltas
 from services.orchestrator.domain.events import StampedEvent
-from services.orchestrator.journal.ports import EventLog, RunSignal
+from services.orchestrator.journal.ports import EventLog, RunSignal, StoreUnavailable
+
+T = TypeVar("T")
+
+_RETRY = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,8 @@ class FeedLimits:
 
     `tail_bytes` of payloads are kept for each live run; `batch_bytes` and `batch_events` bound what one reader is given
     at once (one larger event comes alone); a batch of `join_from` events or more has its deltas joined. `poll` is the
-    longest a change by another process stays unseen when its notification is lost, in seconds.
+    longest a change by another process stays unseen when its notification is lost, and `patience` how long a reader
+    waits for a database that does not answer, both in seconds.
     """
 
     tail_bytes: int = 512 * 1024
@@ -33,6 +39,7 @@ class FeedLimits:
     batch_events: int = 512
     join_from: int = 8
     poll: float = 1.0
+    patience: float = 10.0
 
 
 class Tail:
@@ -145,7 +152,8 @@ class Feed:
         """Yield batches of events after the sequence `after`, up to the terminal one; then end.
 
         With `live` false it ends where the kept events end. Deltas of a reader that lags are joined, never dropped; a
-        joined one carries the last sequence. Raises RunNotFound, and EventsPruned when events after `after` are gone.
+        joined one carries the last sequence. Raises RunNotFound, EventsPruned when events after `after` are gone, and
+        StoreUnavailable when the database stays away: watch again after the last sequence then.
         The caller has checked whose run it is.
         """
         cursor = after
@@ -168,15 +176,27 @@ class Feed:
                 await asyncio.wait({changed}, timeout=self._limits.poll)
 
     async def _page(self, run_id: str, cursor: int) -> Sequence[StampedEvent]:
-        return await self._log.events(
-            run_id, cursor, limit=self._limits.batch_events, max_bytes=self._limits.batch_bytes
+        return await self._patiently(
+            lambda: self._log.events(
+                run_id, cursor, limit=self._limits.batch_events, max_bytes=self._limits.batch_bytes
+            )
         )
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store again while it is away, for as long as readers are patient."""
+        attempts = int(self._limits.patience / _RETRY)
+        for _ in range(attempts):
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(_RETRY)
+        return await ask()
 
     async def _has_ended(self, run_id: str, tail: Tail, cursor: int) -> bool:
         """Return whether the run is over and this reader has nothing left to see."""
         if tail.floor is not None and cursor >= tail.floor:
             return tail.done  # written here: whatever is still to come, comes through the tail
-        status = await self._log.status(run_id)
+        status = await self._patiently(lambda: self._log.status(run_id))
         # Events that came between the page and the status are read first.
         return status.state.is_terminal and status.last_sequence <= cursor
 
