@@ -51,3 +51,13 @@ test("wire values are read as they are written, and nothing breaks on what is mi
   assert.deepEqual([bare("STAGE_THINKING", "STAGE_"), bare(7, "STAGE_")], ["thinking", ""]);
   assert.deepEqual([embedded('{"a":1}'), embedded({ a: 1 }), embedded(""), embedded(null)], [{ a: 1 }, { a: 1 }, undefined, undefined]);
 });
+
+test("the sentence that supports a claim is found, in both languages, and nothing is marked without one", async () => {
+  const { bestMatch, sentences } = await import("../../../services/gateway/web/js/render/support.js");
+  const english = sentences("Trains under five hours are booked in second class. The mileage rate is EUR 0.38 per kilometre for cars. Fines are never paid.");
+  assert.equal(bestMatch(english, "Driving your own car is paid at EUR 0.38 per kilometre, the mileage rate for cars"), 1);
+  const chinese = sentences("高铁乘坐二等座。自驾车公务出行按每公里 1.20 元补贴。国内航班一律乘坐经济舱。");
+  assert.equal(bestMatch(chinese, "自驾车每公里补贴 1.20 元"), 1);
+  assert.equal(bestMatch(english, "Bananas ripen quickly on warm windowsills"), -1);
+  assert.equal(english.join(""), "Trains under five hours are booked in second class. The mileage rate is EUR 0.38 per kilometre for cars. Fines are never paid.");
+});

@@ -9,6 +9,7 @@ import { Dock } from "../render/dock.js";
 import { examples } from "./examples.js";
 import { Turn } from "./turn-session.js";
 
+const LISTED_QUESTION = 200; // characters of a question that a list of runs shows; one this long may have been cut
 const AIR = 24; // px between the end of the text and the composer
 
 export class ChatPage {
@@ -87,10 +88,11 @@ export class ChatPage {
     await turn.ask(body);
   }
 
-  #addTurn(question) {
+  #addTurn(question, whole = true) {
     const turn = new Turn({
       api: this.app.api,
       question,
+      whole,
       onChange: (changed) => this.#changed(changed),
       onConnection: (state) => this.#connection(state),
       actions: { again: (asked) => this.ask(asked.question, {}, asked.view.userMessageId), edit: (asked) => this.#edit(asked) },
@@ -192,7 +194,7 @@ export class ChatPage {
       if (this.#left) return;
       const runs = (reply.runs ?? []).reverse();
       if (runs.length === 0) this.app.shell.tell(t("notFound"));
-      await Promise.all(runs.map((run) => this.#addTurn(run.question ?? "").attach(run.run_id)));
+      await Promise.all(runs.map((run) => this.#addTurn(run.question ?? "", (run.question ?? "").length < LISTED_QUESTION).attach(run.run_id)));
     } catch (error) {
       this.app.shell.tell(error.message);
     }

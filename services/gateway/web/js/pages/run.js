@@ -4,7 +4,7 @@ import { EMPTY_RUN, fold, TERMINAL } from "../fold.js";
 import { h } from "../dom.js";
 import { formatDay, formatNumber, formatSeconds, t, word } from "../i18n/index.js";
 import { callDetails } from "../render/call.js";
-import { passageCard } from "../render/passage.js";
+import { passageCard, placeOf } from "../render/passage.js";
 import { rawEvents } from "../render/raw-events.js";
 import { timeTable } from "../render/time-table.js";
 import { waterfall } from "../render/waterfall.js";
@@ -112,7 +112,7 @@ function evidence(view, api) {
     const details = h(
       "details",
       { class: "record", dataset: { key: `evidence-${item.number}` } },
-      h("summary", {}, h("span", { class: "passage-number" }, String(item.number)), h("span", { class: "gist" }, item.title, item.where ? ` · ${item.where}` : ""), h("span", { class: "row-state" }, item.cited === null ? "" : t(item.cited ? "cited" : "notCited")), h("span", { class: "row-time" }, item.score > 0 ? item.score.toFixed(2) : "")),
+      h("summary", {}, h("span", { class: "passage-number" }, String(item.number)), h("span", { class: "gist" }, item.title, placeOf(item) ? ` · ${placeOf(item)}` : ""), h("span", { class: "row-state" }, item.cited === null ? "" : t(item.cited ? "cited" : "notCited")), h("span", { class: "row-time" }, item.score > 0 ? item.score.toFixed(2) : "")),
     );
     details.addEventListener("toggle", () => {
       if (details.open && details.childElementCount === 1) details.append(passageCard(item, { loadPassage: (id) => api.passage(id) }));

@@ -10,7 +10,8 @@ export class Turn {
   #refused = false;
   #stopWanted = false;
 
-  constructor({ api, question, onChange, onConnection, actions }) {
+  /** `whole` tells that the question is known in full, so that it can be asked again. */
+  constructor({ api, question, whole = true, onChange, onConnection, actions }) {
     this.#api = api;
     this.#onChange = onChange;
     this.asked = question;
@@ -28,16 +29,16 @@ export class Turn {
       question,
       api,
       actions: {
-        regenerate: () => actions.again(this),
-        edit: () => actions.edit(this),
+        regenerate: whole ? () => actions.again(this) : null,
+        edit: whole ? () => actions.edit(this) : null,
         feedback: (good) => api.giveFeedback(this.view.result?.messageId, { rating: good ? "up" : "down" }),
       },
     });
   }
 
-  /** The question as it was asked; the journal's copy once there is one. */
+  /** The question as it was asked here, else as the journal has it, which may be its beginning only. */
   get question() {
-    return this.view.question || this.asked;
+    return this.asked || this.view.question;
   }
 
   get ended() {
@@ -68,6 +69,7 @@ export class Turn {
   }
 
   draw() {
+    this.shown.ask(this.question);
     this.shown.update(this.view);
   }
 

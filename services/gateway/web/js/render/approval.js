@@ -43,8 +43,8 @@ export class ApprovalCard {
   #offer() {
     this.#setActions(
       button("allow", t("allowOnce"), () => this.#send({ decision: "approve", remember: "once" })),
-      button("quiet", t("allowConversation"), () => this.#send({ decision: "approve", remember: "conversation" })),
-      button("quiet", t("allowAlways"), () => this.#send({ decision: "approve", remember: "always" })),
+      button("quiet", t("allowConversationShort"), () => this.#send({ decision: "approve", remember: "conversation" }), t("allowConversation")),
+      button("quiet", t("allowAlwaysShort"), () => this.#send({ decision: "approve", remember: "always" }), t("allowAlways")),
       button("quiet", t("editArguments"), () => this.#edit()),
       button("deny", t("deny"), () => this.#send({ decision: "deny" })),
     );
@@ -111,6 +111,6 @@ export class ApprovalCard {
   }
 }
 
-function button(tone, label, onclick) {
-  return h("button", { type: "button", class: `button ${tone}`, onclick }, label);
+function button(tone, label, onclick, name = null) {
+  return h("button", { type: "button", class: `button ${tone}`, "aria-label": name, title: name, onclick }, label);
 }

@@ -55,7 +55,7 @@ export class Citations {
     if (!evidence) return undefined;
     for (const open of this.root.querySelectorAll("button.cite[aria-expanded=true]")) this.#close(open, false);
     const id = `passage-${(made += 1)}`;
-    chip.passage = passageCard(evidence, { loadPassage: this.loadPassage, onClose: () => this.#close(chip), id });
+    chip.passage = passageCard(evidence, { loadPassage: this.loadPassage, onClose: () => this.#close(chip), id, claim: claimOf(chip) });
     chip.passage.addEventListener("keydown", (event) => { if (event.key === "Escape") this.#close(chip); });
     place(chip, chip.passage);
     chip.setAttribute("aria-expanded", "true");
@@ -78,6 +78,16 @@ function place(chip, card) {
   const block = chip.closest("li, p, .table-frame, h1, h2, h3, h4, h5, h6") ?? chip.closest(".block");
   if (block.localName === "li") block.append(card);
   else block.after(card);
+}
+
+/** The sentence that a chip stands in or right behind: its block's text up to the chip, from the last sentence end on. */
+function claimOf(chip) {
+  const block = chip.closest("li, p, td, h1, h2, h3, h4, h5, h6") ?? chip.closest(".block");
+  const range = document.createRange();
+  range.setStart(block, 0);
+  range.setEndBefore(chip);
+  const before = range.toString().replace(/\[?\b\d{1,3}\]?\s*$/, "").trim();
+  return before.split(/(?<=[.!?])\s+(?=\p{Lu})|(?<=[\u3002\uff01\uff1f])/u).filter((piece) => piece.trim().length > 3).at(-1) ?? before;
 }
 
 const PUNCTUATION = /^[.,;:!?)\]\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]+/;

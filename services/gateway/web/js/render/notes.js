@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { t } from "../i18n/index.js";
-import { kindBadge, passageCard } from "./passage.js";
+import { kindBadge, passageCard, placeOf } from "./passage.js";
 import { SyncedList } from "./sync.js";
 
 export class Notes {
@@ -38,7 +38,7 @@ export class Notes {
       {},
       h("span", { class: "note-number" }, String(evidence.number)),
       h("span", { class: "note-title" }, evidence.title || "—"),
-      h("span", { class: "note-where" }, kindBadge(evidence.kind), evidence.where),
+      h("span", { class: "note-where" }, kindBadge(evidence.kind), placeOf(evidence)),
       h("span", { class: "note-excerpt" }, excerpt(evidence.text)),
     );
     details.append(head);
@@ -49,7 +49,7 @@ export class Notes {
   };
 }
 
-/** The first words of a passage on one line; the bars of a table become dots. */
+/** The first words of a passage on one line, without headings; the bars of a table become dots. */
 function excerpt(text) {
-  return text.slice(0, 400).replace(/^\|[\s:|-]+\|\s*$/gm, "").replace(/\s*\|\s*/g, " · ").replace(/[·\s]{2,}/g, " · ").replace(/^[ ·]+/, "").slice(0, 220);
+  return text.slice(0, 600).replace(/^#{1,6} .*$/gm, "").replace(/^\|[\s:|-]+\|\s*$/gm, "").replace(/\s*\|\s*/g, " · ").replace(/[·\s]{2,}/g, " · ").replace(/^[ ·]+/, "").slice(0, 220);
 }

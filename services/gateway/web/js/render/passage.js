@@ -3,18 +3,28 @@
 import { h, iconButton, safeUrl } from "../dom.js";
 import { t, word } from "../i18n/index.js";
 import { MarkdownView } from "./markdown.js";
+import { bestMatch, sentences } from "./support.js";
 
 export function kindBadge(kind) {
   return h("span", { class: `badge kind-${/^[a-z]+$/.test(kind) ? kind : "other"}` }, word("kind", kind));
 }
 
-/** `loadPassage(id)` fetches the whole passage; `onClose` makes the card closable. */
-export function passageCard(evidence, { loadPassage, onClose = null, id = null }) {
+/** Where in the document it stands, without the title that is shown anyway. */
+export function placeOf({ title, where }) {
+  return where.startsWith(title) ? where.slice(title.length).replace(/^\s*[>›/]\s*/, "") : where;
+}
+
+/**
+ * `loadPassage(id)` fetches the whole passage; `onClose` makes the card closable; `claim` is the sentence that cites it, whose
+ * support is marked.
+ */
+export function passageCard(evidence, { loadPassage, onClose = null, id = null, claim = "" }) {
   const body = h("div", { class: "passage-text", tabindex: "0" });
-  showText(body, evidence.text);
+  const place = placeOf(evidence);
+  showText(body, evidence.text, claim);
   const url = safeUrl(evidence.url || "about:blank");
   const actions = h("p", { class: "passage-actions" });
-  if (evidence.passageId) actions.append(wholePassageButton(evidence.passageId, body, loadPassage));
+  if (evidence.passageId) actions.append(wholePassageButton(evidence, body, loadPassage, claim));
   if (url) actions.append(h("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow" }, t("openPage")));
   return h(
     "section",
@@ -23,7 +33,7 @@ export function passageCard(evidence, { loadPassage, onClose = null, id = null }
       "header",
       {},
       h("span", { class: "passage-number" }, String(evidence.number)),
-      h("span", { class: "passage-title" }, h("b", {}, evidence.title || "—"), evidence.where ? h("span", {}, evidence.where) : null),
+      h("span", { class: "passage-title" }, h("b", {}, evidence.title || "—"), place ? h("span", {}, place) : null),
       kindBadge(evidence.kind),
       onClose ? iconButton("close", t("hidePassage"), onClose) : null,
     ),
@@ -32,14 +42,14 @@ export function passageCard(evidence, { loadPassage, onClose = null, id = null }
   );
 }
 
-function wholePassageButton(passageId, body, loadPassage) {
+function wholePassageButton(evidence, body, loadPassage, claim) {
   const button = h("button", { type: "button", class: "link" }, t("wholePassage"));
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
-      const reply = await loadPassage(passageId);
+      const reply = await loadPassage(evidence.passageId);
       const passage = reply.passage ?? reply;
-      showText(body, passage.text ?? "");
+      showText(body, passage.text ?? "", claim);
       button.remove();
     } catch (error) {
       button.disabled = false;
@@ -49,9 +59,34 @@ function wholePassageButton(passageId, body, loadPassage) {
   return button;
 }
 
-/** Tables of a document are shown as tables; everything else as the text it is. */
-function showText(element, text) {
+/** Headings and tables of a document are shown as such; everything else as the text it is. */
+function showText(element, text, claim) {
   element.replaceChildren();
-  if (/^\|.*\|\s*\n\|[\s:|-]+\|/m.test(text)) new MarkdownView(element, () => {}).update(text);
-  else element.append(h("p", { class: "verbatim" }, text));
+  const structured = /^\|.*\|\s*\n\|[\s:|-]+\|/m.test(text) || /^#{1,6} \S/m.test(text);
+  const support = structured ? showStructured(element, text, claim) : showVerbatim(element, text, claim);
+  if (support) requestAnimationFrame(() => { element.scrollTop = support.offsetTop - element.offsetTop - 48; });
+}
+
+function showStructured(element, text, claim) {
+  new MarkdownView(element, () => {}).update(text);
+  const blocks = [...element.querySelectorAll("p, li, tr")].filter((block) => !block.querySelector("p, li"));
+  const support = claim ? blocks[bestMatch(blocks.map((block) => block.textContent), claim)] : undefined;
+  if (support?.childNodes.length === 1 && support.firstChild.nodeType === Node.TEXT_NODE) return markSentence(support, support.textContent, claim);
+  support?.classList.add("support");
+  return support;
+}
+
+function showVerbatim(element, text, claim) {
+  const paragraph = h("p", { class: "verbatim" });
+  element.append(paragraph);
+  return markSentence(paragraph, text, claim);
+}
+
+/** Fills an element with a text and marks the sentence that supports the claim; returns the mark. */
+function markSentence(element, text, claim) {
+  const pieces = sentences(text);
+  const chosen = claim ? bestMatch(pieces, claim) : -1;
+  const nodes = pieces.map((piece, index) => (index === chosen ? h("mark", { class: "support" }, piece) : piece));
+  element.replaceChildren(...nodes);
+  return nodes[chosen];
 }

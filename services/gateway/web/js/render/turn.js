@@ -48,7 +48,6 @@ export class TurnView {
     if (before === view) return;
     this.#view = view;
     const running = !TERMINAL.has(view.phase);
-    if (view.question) this.#setQuestion(view.question);
     this.element.dataset.phase = view.phase;
     this.text.setAttribute("aria-busy", String(running));
     this.steps.update(view, running);
@@ -77,6 +76,11 @@ export class TurnView {
     if (this.#view && !TERMINAL.has(this.#view.phase)) this.steps.tick(now);
   }
 
+  /** Replaces the question, for example when the journal knows it better. */
+  ask(text) {
+    this.#setQuestion(text);
+  }
+
   /** A failure before the run existed. */
   refuse(message) {
     this.element.dataset.phase = "failed";
@@ -88,6 +92,7 @@ export class TurnView {
   #setQuestion(text) {
     if (this.question.textContent === text) return;
     this.question.textContent = text;
+    this.question.classList.toggle("command", text.startsWith("/"));
     this.question.classList.toggle("long", text.length > LONG_QUESTION || text.includes("\n"));
   }
 
