@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -11,6 +12,9 @@ from services.orchestrator.domain.messages import Usage
 from services.orchestrator.models.reply import ReplyBuilder
 
 DONE = b"[DONE]"
+# Only a chunk shorter than this is taken for a pattern: it is compared with every chunk that follows.
+MAX_LEARNED = 2048
+_CONTENT = b'"content":'
 
 
 class BadChunk(Exception):
@@ -26,11 +30,52 @@ class ChunkError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTemplate:
+    """A chunk that differed from the one after it in its text only, as the chunks of most streams do.
+
+    What begins and ends like it, with text in between that needs no unescaping, is read without parsing it as JSON.
+    """
+
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, payload: bytes, chunk: dict[str, Any]) -> TextTemplate | None:
+        """Return the template of a chunk that carries text and nothing else, None for any other chunk."""
+        match chunk:
+            case {"choices": [{"delta": {"content": str(text), **more}, "finish_reason": None}]} if text and more.keys() <= {"role"}:
+                written = text.encode("utf-8", errors="replace")
+            case _:
+                return None
+        if chunk.get("usage") or chunk.get("error") or payload.count(_CONTENT) != 1:
+            return None
+        start = payload.index(b'"', payload.index(_CONTENT) + len(_CONTENT)) + 1
+        end = start + len(written)
+        if payload[start:end] != written or payload[end : end + 1] != b'"':
+            return None  # the text was written with escapes
+        return cls(head=payload[:start], tail=payload[end:])
+
+    def text_of(self, payload: bytes) -> str:
+        """Return the text of a chunk of this form, empty for any other."""
+        if not payload.startswith(self.head) or not payload.endswith(self.tail):
+            return ""
+        written = payload[len(self.head) : len(payload) - len(self.tail)]
+        if b'"' in written or b"\\" in written:
+            return ""
+        try:
+            text = written.decode()
+        except UnicodeDecodeError:
+            return ""
+        return text if text.isprintable() else ""
+
+
 class ChatChunks:
     """Reads one stream of chunks into `reply`."""
 
     def __init__(self, reply: ReplyBuilder) -> None:
         self._reply = reply
+        self._template: TextTemplate | None = None
         self.done = False
 
     @property
@@ -40,6 +85,9 @@ class ChatChunks:
 
     def take(self, payload: bytes) -> None:
         """Read the data of one event. Raises BadChunk or ChunkError."""
+        if self._template is not None and (text := self._template.text_of(payload)):
+            self._reply.add_text(text)
+            return
         if payload.startswith(DONE):
             self.done = True
             return
@@ -50,6 +98,8 @@ class ChatChunks:
         if not isinstance(chunk, dict):
             raise BadChunk("a chunk is an object")
         self.take_chunk(chunk)
+        if len(payload) < MAX_LEARNED:
+            self._template = TextTemplate.of(payload, chunk) or self._template
 
     def take_chunk(self, chunk: dict[str, Any]) -> None:
         """Read one chunk, or a whole reply, which has a `message` where a chunk has a `delta`."""

@@ -36,17 +36,21 @@ from services.orchestrator.models.structured import Structured
 from services.orchestrator.models.traced import Traced
 from services.orchestrator.models.transport import ModelTransport
 
+PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+
 
 class Stacks:
     """Makes the layers of each model, once for each state of its settings."""
 
-    def __init__(self, clock: Clock, limits: Limits, retry: RetryPolicy, media: MediaReader) -> None:
+    def __init__(
+        self, clock: Clock, limits: Limits, retry: RetryPolicy, media: MediaReader, transport: ModelTransport
+    ) -> None:
         self._clock = clock
         self._limits = limits
         self._retry = retry
         self._media = media
         self._made: dict[str, tuple[ModelSettings, TimedModel]] = {}
-        self._http = httpx2.AsyncClient(transport=ModelTransport(), timeout=None)
+        self._http = httpx2.AsyncClient(transport=transport, timeout=None)
 
     def get(self, settings: ModelSettings) -> TimedModel:
         """Return the model of `settings`, wrapped."""
@@ -118,7 +122,8 @@ def build_models(
 ) -> Models:
     """Return the models of proctor.toml at `config` and of the environment. Raises ModelsInvalid."""
     catalogue = FileCatalogue(config, environ)
-    stacks = Stacks(clock, limits or Limits(), retry or RetryPolicy(), media or InlineMedia())
+    transport = ModelTransport(environment_proxies=any(name.lower() in PROXY_VARIABLES for name in environ))
+    stacks = Stacks(clock, limits or Limits(), retry or RetryPolicy(), media or InlineMedia(), transport)
 
     async def candidates(request: ModelRequest) -> Sequence[Candidate]:
         named = request.model or catalogue.default(request.purpose).model_id

@@ -28,6 +28,7 @@ from services.orchestrator.models.reply import ReplyBuilder
 from services.orchestrator.models.sse import EventSplitter, EventTooLarge
 from services.orchestrator.models.timing import CallClock
 from services.orchestrator.models.tokens import estimate_tokens, message_tokens, tool_tokens
+from services.orchestrator.models.transport import reader_of
 
 # How long the end of the body is awaited after the reply is over, so that the connection can serve again.
 DRAIN_SECONDS = 0.1
@@ -135,23 +136,23 @@ class OpenAIModel:
                 yield [whole]
                 return
             splitter = EventSplitter()
-            received = response.aiter_raw()
+            read = reader_of(response)
             while not decoder.done:
                 try:
                     with watchdog:
-                        read = await anext(received, None)
+                        received = await read()
                 except httpx2.HTTPError:
                     if decoder.complete:
                         return
                     raise
                 call.arrived()
-                if read is None:
+                if not received:
                     yield splitter.finish()
                     return
-                yield splitter.feed(read)
+                yield splitter.feed(received)
             with suppress(TimeoutError, httpx2.HTTPError):
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    await anext(received, None)
+                    await read()
         finally:
             await response.aclose()
 

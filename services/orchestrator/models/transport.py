@@ -6,7 +6,7 @@ With httpx's own transport every network read of a paced stream costs several ti
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -17,18 +17,45 @@ SocketFactory = Callable[
     [tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]], socket.socket
 ]
 
+# Reads what has arrived since the last time; empty at the end. Raises httpx2's transport errors.
+Read = Callable[[], Awaitable[bytes]]
+
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 60.0
+_READER = "proctor.reader"
+
+
+def reader_of(response: httpx2.Response) -> Read:
+    """Return how to read the body of a response that is being streamed: straight from the socket's buffer where the
+    response came through ModelTransport, which spares every read three generators of httpx2.
+    """
+    direct: Read | None = response.extensions.get(_READER)
+    if direct is not None:
+        return direct
+    pieces = response.aiter_bytes()
+
+    async def read() -> bytes:
+        return await anext(pieces, b"")
+
+    return read
 
 
 class ModelTransport(httpx2.AsyncBaseTransport):
     """One pool of connections. Time limits of reads are the caller's; only connecting is limited here.
 
-    `socket_factory` sees every address before it is connected to. Redirects are never followed.
+    `socket_factory` sees every address before it is connected to. Redirects are never followed. With
+    `environment_proxies` the proxies of HTTP_PROXY and its like are used.
     """
 
-    def __init__(self, *, max_connections: int = 1000, socket_factory: SocketFactory | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_connections: int = 1000,
+        socket_factory: SocketFactory | None = None,
+        environment_proxies: bool = False,
+    ) -> None:
         self._max_connections = max_connections
+        self._environment_proxies = environment_proxies
         self._socket_factory = socket_factory
         self._session: aiohttp.ClientSession | None = None
 
@@ -50,7 +77,9 @@ class ModelTransport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectTimeout("no connection in time", request=request) from error
         # The body is decompressed here; left in place, the header would have it done twice.
         headers = [(name, value) for name, value in reply.raw_headers if name.lower() != b"content-encoding"]
-        return httpx2.Response(reply.status, headers=headers, stream=_Body(reply, request), request=request)
+        body = _Body(reply, request)
+        extensions = {_READER: body.read}
+        return httpx2.Response(reply.status, headers=headers, stream=body, request=request, extensions=extensions)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -70,7 +99,7 @@ class ModelTransport(httpx2.AsyncBaseTransport):
                 auto_decompress=True,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=None),
-                trust_env=True,
+                trust_env=self._environment_proxies,
             )
         return self._session
 
@@ -83,9 +112,13 @@ class _Body(httpx2.AsyncByteStream):
         self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self.read():
+            yield piece
+
+    async def read(self) -> bytes:
+        """Return what has arrived since the last time, empty at the end."""
         try:
-            async for piece in self._reply.content.iter_any():
-                yield piece
+            return await self._reply.content.readany()
         except aiohttp.ClientError as error:
             raise httpx2.ReadError(str(error) or type(error).__name__, request=self._request) from error
 
