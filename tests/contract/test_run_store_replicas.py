@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
@@ -145,6 +146,20 @@ async def test_a_zombies_late_texts_are_not_kept(one: Replica, two: Replica) -> 
         await journal.settle()
     await taken.finish(completed())
     assert answer_text(await two.read(journal.run_id)) == ""
+
+
+async def test_an_owner_frozen_inside_a_transaction_does_not_keep_its_run(one: Replica, two: Replica) -> None:
+    journal = await started(one)
+    await journal.fact(NOTE)
+    await expire(one.database, journal.run_id)
+    async with one.database.engine.connect() as frozen:
+        locked = f"SELECT 1 FROM runs WHERE run_id = '{journal.run_id}' FOR UPDATE"
+        await frozen.exec_driver_sql(locked)
+        async with asyncio.timeout(SOON):
+            assert await two.journals.claim(journal.run_id) is not None
+        with pytest.raises(DBAPIError):
+            await frozen.exec_driver_sql(locked)
+        await frozen.invalidate()
 
 
 async def test_many_replicas_write_their_own_runs_at_once(postgres_url: str, first: Database) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -16,6 +18,11 @@ from services.orchestrator.adapters.sql.runs import SqlRunStore
 from services.orchestrator.adapters.sql.signals import NoSignals, PostgresSignals
 from services.orchestrator.adapters.sql.usage import SqlUsage
 from services.orchestrator.journal.ports import Signals
+
+# An owner that freezes inside a transaction keeps its rows locked, and nobody could take its runs over. PostgreSQL ends
+# such a session after this time; a living process is never idle that long. Nobody waits longer for a lock than LOCK.
+IDLE_IN_TRANSACTION = "1500ms"
+LOCK = "5s"
 
 MIGRATIONS = "services.orchestrator:migrations"
 
@@ -47,6 +54,8 @@ class Database:
             lock.acquire()
             signals = NoSignals()
         engine = open_engine(url)
+        if lock is None:
+            event.listen(engine.sync_engine, "connect", _bound_transactions)
         try:
             await migrate(engine, MIGRATIONS)
             database = cls(engine, clock, signals, lock)
@@ -64,3 +73,12 @@ class Database:
         await self.engine.dispose()
         if self._lock is not None:
             self._lock.release()
+
+
+def _bound_transactions(connection: Any, record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET SESSION idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION}'")
+    cursor.execute(f"SET SESSION lock_timeout = '{LOCK}'")
+    cursor.close()
+    # Outside of a transaction's commit, the settings would end with the first rollback.
+    connection.commit()

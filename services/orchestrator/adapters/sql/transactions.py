@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.chassis.database import reading
 from services.orchestrator.journal.ports import StoreUnavailable
 
-# Connection lost, transaction rolled back by the server, out of resources, shut down by the operator.
+# Connection lost, idle too long, rolled back by the server, out of resources, lock not got, shut down by the operator.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
-_TRANSIENT_CLASSES = ("08", "40", "53", "57")
+_TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 
 
 @asynccontextmanager
