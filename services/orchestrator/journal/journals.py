@@ -11,7 +11,7 @@ from services.orchestrator.domain.run import Fenced, NewRun, Run
 from services.orchestrator.journal.feed import Feed
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Ownership, RunSignal, RunStore, Signals, StoreUnavailable
-from services.orchestrator.journal.writer import GroupWriter, Pacing
+from services.orchestrator.journal.writer import GroupWriter, Pacing, answered_within
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class Journals:
         self._store = store
         self._feed = feed
         self._signals = signals
+        self._clock = clock
         self._terms = terms
         self._writer = GroupWriter(store, terms, clock, pacing or Pacing())
         self._open: dict[str, RunJournal] = {}
@@ -105,6 +106,7 @@ class Journals:
     async def _keep_leases(self) -> None:
         """Renew three times per lease, or at once when a signal asks for it."""
         period = self._terms.duration.total_seconds() / 3
+        renewed_at = self._clock.monotonic()
         while True:
             try:
                 async with asyncio.timeout(period):
@@ -112,20 +114,28 @@ class Journals:
             except TimeoutError:
                 pass
             self._renew_now.clear()
+            held = {journal.run_id: journal for journal in self.open_runs}
             try:
-                await self._renew()
-            except StoreUnavailable:
+                await self._renew(held)
+                renewed_at = self._clock.monotonic()
+            except StoreUnavailable as error:
                 _log.warning("leases could not be renewed", extra={"event": "lease_renewal_failed"}, exc_info=True)
+                if self._clock.monotonic() - renewed_at > self._terms.duration.total_seconds():
+                    # They have ended; others may lead these runs already, behind a network that we cannot see through.
+                    for journal in held.values():
+                        journal.lose(error)
 
-    async def _renew(self) -> None:
-        held = {journal.run_id: journal for journal in self.open_runs}
+    async def _renew(self, held: dict[str, RunJournal]) -> None:
         if not held:
             return
-        renewals = await self._store.renew({run_id: journal.epoch for run_id, journal in held.items()}, self._terms)
+        epochs = {run_id: journal.epoch for run_id, journal in held.items()}
+        renewals = await answered_within(self._store.renew(epochs, self._terms), self._terms.duration / 3)
+        kept = {renewal.run_id for renewal in renewals}
         for renewal in renewals:
-            journal = held.pop(renewal.run_id)
             if renewal.cancel_requested_by:
-                journal.cancel_noted(renewal.cancel_requested_by)
+                held[renewal.run_id].cancel_noted(renewal.cancel_requested_by)
         for run_id, journal in held.items():
+            if run_id in kept:
+                continue
             # Those that ended meanwhile are closed, for which this does nothing.
             journal.lose(Fenced(run_id, journal.epoch))

@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from services.chassis.clock import Clock
 from services.orchestrator.journal.journal import Piece, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, RunStore, RunWrite, StoreUnavailable, WriteResult
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +116,7 @@ class GroupWriter:
         delay = 0.05
         while True:
             try:
-                return await self._store.write(writes, self._terms)
+                return await answered_within(self._store.write(writes, self._terms), self._terms.duration)
             except StoreUnavailable:
                 if self._clock.monotonic() + delay > give_up:
                     raise
@@ -128,6 +131,25 @@ def _settle(batch: Sequence[tuple[RunJournal, Piece]], results: Sequence[WriteRe
     for journal in dict.fromkeys(journal for journal, _ in batch):
         # Readers that had fallen behind the tail wait for the store to have what was shown early.
         journal.tail.wake()
+
+
+async def answered_within(work: Coroutine[Any, Any, T], limit: timedelta) -> T:
+    """Return what `work` returns, or raise StoreUnavailable when a silent network keeps it longer than `limit`.
+
+    It is cancelled then but not awaited: cancelling a database call talks to the same silent network.
+    """
+    task = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit.total_seconds())
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.cancel()
+    # Its late outcome, whatever it is, must not be reported as never retrieved.
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    raise StoreUnavailable(f"the database did not answer within {limit.total_seconds():g} s", retry_after=1.0)
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from services.orchestrator.domain.events import (
 from services.orchestrator.domain.messages import Role, text_message
 from services.orchestrator.domain.run import Fenced, RunCancelRequested, RunState
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
-from services.orchestrator.journal.ports import LeaseTerms, RunStore, RunWrite, StoreUnavailable, WriteResult
+from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from services.orchestrator.journal.writer import Pacing
 from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
 
@@ -43,15 +43,21 @@ class Gated:
         self.arrived = asyncio.Event()
         self.failures: list[Exception] = []
         self.fail_after_commit = False
-        self.batches: list[Sequence[RunWrite]] = []
+        self.silent = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
+    async def renew(self, held: Mapping[str, int], terms: LeaseTerms) -> Sequence[Renewal]:
+        if self.silent:
+            await asyncio.Event().wait()
+        return await self._store.renew(held, terms)
+
     async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
         self.arrived.set()
         await self.gate.wait()
-        self.batches.append(batch)
+        if self.silent:
+            await asyncio.Event().wait()
         if self.failures and not self.fail_after_commit:
             raise self.failures.pop(0)
         results = await self._store.write(batch, terms)
@@ -288,6 +294,26 @@ async def test_a_database_that_stays_away_ends_ownership_after_a_lease(database:
         assert not journal.is_open
         with pytest.raises(StoreUnavailable):
             await journal.fact(THINKING)
+
+
+async def test_a_database_that_says_nothing_ends_ownership_after_a_lease(database: Database) -> None:
+    gated = Gated(database.runs)
+    async with replica(database, lease=0.1, store=lambda store: gated) as here:  # type: ignore[arg-type,return-value]
+        journal = await started(here)
+        gated.silent = True
+        waiting = asyncio.create_task(journal.interrupted())
+        with pytest.raises(StoreUnavailable):
+            await journal.fact(THINKING)
+        assert (await waiting).kind is InterruptKind.OWNERSHIP_LOST
+
+
+async def test_leases_that_cannot_be_renewed_end_ownership_though_nothing_is_written(database: Database) -> None:
+    gated = Gated(database.runs)
+    async with replica(database, lease=0.1, store=lambda store: gated) as here:  # type: ignore[arg-type,return-value]
+        journal = await started(here)
+        gated.silent = True
+        async with asyncio.timeout(5):
+            assert (await journal.interrupted()).kind is InterruptKind.OWNERSHIP_LOST
 
 
 async def test_a_defect_in_one_runs_write_leaves_the_others_alone(here: Replica, gated: Gated) -> None:
