@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from services.cli.ask import Decider, ask, decide, follow
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
@@ -118,7 +118,7 @@ def doctor(data_dir: DataDir = Path(".proctor")) -> None:
 @runs.command("list")
 def list_runs(limit: Annotated[int, typer.Option(help="Most runs.")] = 20) -> None:
     """List your runs, newest first."""
-    table = Table("run", "state", "agent", "model", "question", box=None, header_style="bold")
+    table = _table("run", "state", "agent", "model", "question")
     for number, run in enumerate(_gateway().pages("/v1/runs", "runs", {"page_size": min(limit, 500)})):
         if number == limit:
             break
@@ -141,7 +141,7 @@ def list_approvals(
 ) -> None:
     """List what waits for a decision."""
     params = {} if everything else {"state": "pending"}
-    table = Table("approval", "state", "tool", "asked by", "reason", box=None, header_style="bold")
+    table = _table("approval", "state", "tool", "asked by", "reason")
     for approval in _gateway().pages("/v1/approvals", "approvals", params):
         table.add_row(*_approval_row(approval))
     console.print(table)
@@ -176,7 +176,7 @@ def watch() -> None:
 @sources.command("list")
 def list_sources() -> None:
     """List the sources you may read."""
-    table = Table("source", "documents", "passages", "description", box=None, header_style="bold")
+    table = _table("source", "documents", "passages", "description")
     for source in _gateway().pages("/v1/sources", "sources"):
         counts = (str(source["documents"]), str(source["passages"]))
         table.add_row(escape(source["name"]), *counts, escape(plain(source["description"])))
@@ -205,7 +205,7 @@ def create_key(
 @keys.command("list")
 def list_keys() -> None:
     """List the keys of your tenant, newest first."""
-    table = Table("key", "begins", "name", "user", "scopes", "state", box=None, header_style="bold")
+    table = _table("key", "begins", "name", "user", "scopes", "state")
     for key in _gateway().pages("/v1/keys", "keys"):
         state = "revoked" if key["revoked_at"] else f"until {key['expires_at']}" if key["expires_at"] else "valid"
         shown = (escape(plain(key["name"])), escape(plain(key["user"])), " ".join(key["scopes"]), state)
@@ -218,6 +218,11 @@ def revoke_key(key_id: Annotated[str, typer.Argument(help="Key id.")]) -> None:
     """Revoke a key; it stops working within seconds."""
     _gateway().request("DELETE", f"/v1/keys/{key_id}")
     console.print("revoked")
+
+
+def _table(first: str, *columns: str) -> Table:
+    """Return a table whose first column, an id to be copied, is never cut."""
+    return Table(Column(first, no_wrap=True, min_width=32), *columns, box=None, header_style="bold")
 
 
 def _approval_row(approval: dict[str, Any]) -> tuple[str, str, str, str, str]:

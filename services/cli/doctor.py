@@ -16,6 +16,8 @@ from pathlib import Path
 
 import httpx
 
+from services.cli.layout import SANDBOX_PYTHON, sandbox_python
+
 OLDEST_BWRAP = (0, 8)
 LEAST_FREE = 1024**3
 
@@ -53,7 +55,7 @@ def examine(environ: Mapping[str, str], data_dir: Path, url: str) -> list[Findin
         bubblewrap,
         namespaces,
         memory_groups,
-        lambda: sandbox_environment(Path(environ.get("PROCTOR_SANDBOX_PYTHON_ENVIRONMENT", ".venv-sandbox"))),
+        lambda: sandbox_environment(Path(environ.get(SANDBOX_PYTHON, sandbox_python()))),
     ]
     return [check() for check in checks]
 

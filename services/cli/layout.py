@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ NAMES: tuple[str, ...] = tuple(name for wave in WAVES for name in wave)
 # Where code cannot be isolated the sandbox says NOT_SERVING, and the suite does without its tool.
 MAY_NOT_SERVE = frozenset({"sandbox"})
 HTTP = "gateway"
+SANDBOX_PYTHON = variable("sandbox", "python_environment")
 # A unix socket's path may have 107 bytes (sun_path).
 MAX_SOCKET_PATH = 100
 
@@ -65,12 +67,19 @@ def make_layout(data_dir: Path, listen: str) -> Layout:
     return layout
 
 
+def sandbox_python() -> Path:
+    """Return where set-up makes the environment for foreign code: beside the suite's own."""
+    return Path(sys.prefix).parent / ".venv-sandbox"
+
+
 def environment(layout: Layout, base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of every service: `base`, a signing key, and each service's addresses and folder.
 
     What `base` sets itself is kept. A service's peers are its settings that are called `<peer>_target`.
     """
     made = {"PROCTOR_SIGNING_KEY": secrets.token_hex(32)}
+    if sandbox_python().exists():
+        made[SANDBOX_PYTHON] = str(sandbox_python())
     for name in NAMES:
         settings = import_module(f"services.{name}.settings").Settings
         for field in dataclasses.fields(settings):
