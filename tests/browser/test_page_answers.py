@@ -163,3 +163,27 @@ async def test_a_server_that_wants_a_key_is_given_one(page: Page, gateway: FakeG
     await dialog.get_by_label("API key").fill("pk-1")
     await dialog.get_by_role("button", name="Continue").click()
     await finished(page.locator(".turn"))
+
+
+async def test_attached_files_travel_with_the_question(page: Page, gateway: FakeGateway) -> None:
+    files = [{"name": name, "mimeType": "text/plain", "buffer": b"x"} for name in ("a.txt", "b.exe", "c.txt")]
+    await page.locator(".composer input[type=file]").set_input_files(files)  # type: ignore[arg-type]
+    listed = page.get_by_role("list", name="Attached files")
+    await expect(listed.locator("li", has_text="b.exe")).to_contain_text("'b.exe' is too large")
+    await listed.get_by_role("button", name="Remove: c.txt").click()
+    await finished(await ask(page, "Count"))
+    assert gateway.runs["run-1"].body["attachments"] == ["att-a.txt"]
+    await expect(listed).to_be_hidden()
+
+
+async def test_an_answer_is_rated(page: Page, gateway: FakeGateway) -> None:
+    turn = await finished(await ask(page, PER_DIEM))
+    await turn.get_by_role("button", name="Bad answer").click()
+    await expect(turn.get_by_role("button", name="Bad answer")).to_have_class("icon-button voted")
+    assert ("/v1/messages/am1/feedback", {"rating": "down"}) in [(path, body) for _, path, _, body in gateway.requests]
+
+
+async def test_the_sentence_that_supports_a_citation_is_marked(page: Page) -> None:
+    turn = await finished(await ask(page, PER_DIEM))
+    await turn.locator("button.cite", has_text="2").nth(1).click()
+    await expect(turn.locator(".prose mark.support")).to_contain_text("The day of departure and the day of return")

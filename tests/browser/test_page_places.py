@@ -17,6 +17,31 @@ DROP = """names => {
   for (const kind of ["dragenter", "dragover", "drop"])
     document.body.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer: data }));
 }"""
+CONTRAST = """() => {
+  const rgb = text => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const solid = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0.9) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.data.trim();
+    if (!text || !element.checkVisibility() || element.closest(":disabled, .visually-hidden, .skip")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [luminance(rgb(style.color)), luminance(solid(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const enough = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
+    if (ratio < enough) poor.push(`${ratio.toFixed(2)} ${element.className || element.localName}: ${text.slice(0, 9)}`);
+  }
+  return poor;
+}"""
 NAMELESS = """() => [...document.querySelectorAll("button, a[href], input, select, textarea, summary")]
   .filter(e => e.checkVisibility() && !e.closest("[aria-hidden=true]"))
   .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.[0]?.textContent.trim()))
@@ -157,3 +182,21 @@ async def test_screen_readers_hear_what_matters(page: Page) -> None:
     await page.get_by_role("button", name="Allow once").click()
     await finished(turn)
     await expect(voice).to_contain_text("The answer is complete.")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_text_stands_out_from_its_ground(open_page: OpenPage, gateway: FakeGateway, theme: str) -> None:
+    page = await open_page(gateway.url, color_scheme=theme)
+    await expect(page.locator(".greeting")).to_be_visible()
+    assert await page.evaluate(CONTRAST) == []
+    turn = await finished(await ask(page, "What is the per diem"))
+    await turn.locator("button.cite").first.click()
+    await turn.locator(".steps > summary").click()
+    await ask(page, "/python print(1)")
+    await expect(page.locator(".slip .hljs-built_in").first).to_be_visible()
+    await page.locator(".passage").evaluate("e => Promise.all(e.getAnimations().map(a => a.finished))")
+    assert await page.evaluate(CONTRAST) == []
+    for path in ("/runs", "/runs/run-1", "/approvals", "/sources"):
+        await page.goto(gateway.url + path)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert await page.evaluate(CONTRAST) == [], path

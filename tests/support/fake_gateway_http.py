@@ -120,6 +120,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json({"state": "RUN_STATE_RUNNING"}, 202)
             case ["v1", "approvals", approval_id, "decision"]:
                 self._decide(approval_id, body)
+            case ["v1", "attachments"]:
+                self._attach(raw)
+            case ["v1", "messages", _, "feedback"]:
+                self._json({})
             case ["v1", "sources"]:
                 self.state.sources.append(
                     {"source_id": body["name"], "name": body["name"], "documents": 0, "passages": 0}
@@ -168,6 +172,12 @@ class _Handler(BaseHTTPRequestHandler):
         with run.changed:
             run.changed.notify_all()
         return self._json({"approval": record, "decided_now": True})
+
+    def _attach(self, raw: bytes) -> None:
+        name = raw.split(b'filename="', 1)[1].split(b'"', 1)[0].decode()
+        if name.endswith(".exe"):
+            return self._problem(413, "TOO_LARGE", f"'{name}' is too large")
+        return self._json({"artifact_id": f"att-{name}", "name": name, "size": len(raw)}, 201)
 
     def _ingest(self, source: str, raw: bytes) -> None:
         name = raw.split(b'name="path"\r\n\r\n', 1)[1].split(b"\r\n", 1)[0].decode()

@@ -61,3 +61,13 @@ test("the sentence that supports a claim is found, in both languages, and nothin
   assert.equal(bestMatch(english, "Bananas ripen quickly on warm windowsills"), -1);
   assert.equal(english.join(""), "Trains under five hours are booked in second class. The mileage rate is EUR 0.38 per kilometre for cars. Fines are never paid.");
 });
+
+test("tables that were written as lines become tables again, prose does not", async () => {
+  const { restoreTables } = await import("../../../services/gateway/web/js/render/tables.js");
+  assert.equal(
+    restoreTables("Before.\nCity: London; Rate: 72\nCity: Zurich; Rate: 86\nAfter: one; two."),
+    "Before.\n\n| City | Rate |\n| --- | --- |\n| London | 72 |\n| Zurich | 86 |\n\nAfter: one; two.",
+  );
+  assert.equal(restoreTables("Idle; A: 1; B: 2\nLongest; A: 3; B: 4").trim().split("\n")[0], "|  | A | B |");
+  for (const text of ["Only: one; row: here", "We stop; then we go on.\nWe rest; then we eat.", "a | b; c: d\na | b; c: d"]) assert.equal(restoreTables(text), text);
+});

@@ -55,6 +55,13 @@ export class Api {
   agents = () => this.json("GET", "/v1/agents");
   artifact = async (id) => (await this.send("GET", `/v1/artifacts/${part(id)}`)).blob();
 
+  /** Stores a file for a later message and returns it as an artifact. */
+  attach = async (file) => {
+    const form = new FormData();
+    form.append("file", file, file.name);
+    return (await this.send("POST", "/v1/attachments", { form })).json();
+  };
+
   /** Headers of a request that this class does not make itself (uploads with progress). */
   get headers() {
     return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
@@ -65,18 +72,18 @@ export class Api {
     return response.status === 204 ? null : response.json();
   }
 
-  async send(method, path, { query = {}, body, signal, stream = false, headers = {} } = {}) {
-    const response = await this.#once(method, address(path, query), { body, signal, stream, headers });
+  async send(method, path, { query = {}, body, form, signal, stream = false, headers = {} } = {}) {
+    const response = await this.#once(method, address(path, query), { body, form, signal, stream, headers });
     if (response.ok) return response;
     const problem = await readProblem(response);
     if (response.status !== 401) throw new ApiError(response.status, problem);
     const key = await this.#askKey(problem);
     if (!key) throw new ApiError(response.status, problem);
     this.#key = key;
-    return this.send(method, path, { query, body, signal, stream, headers });
+    return this.send(method, path, { query, body, form, signal, stream, headers });
   }
 
-  async #once(method, url, { body, signal, stream, headers }) {
+  async #once(method, url, { body, form, signal, stream, headers }) {
     const response = await this.#fetch(url, {
       method,
       signal,
@@ -87,7 +94,7 @@ export class Api {
         ...this.headers,
         ...headers,
       },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: form ?? (body === undefined ? undefined : JSON.stringify(body)),
     });
     const date = Date.parse(response.headers.get("Date") ?? "");
     if (!Number.isNaN(date) && Math.abs(date - Date.now()) > 2000) this.clockOffset = date - Date.now();

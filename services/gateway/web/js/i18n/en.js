@@ -6,7 +6,7 @@ export default {
   save: "Save", cancel: "Cancel", close: "Close", more: "More", loading: "Loading …", tryAgain: "Try again", open: "Open", download: "Download",
   greeting: "What would you like to know?", greetingText: "Answers come from your documents, with the passage for every claim. Nothing that acts runs before you allow it.",
   readsFrom: "Reads from", noSources: "No documents yet. Drop files here, or open Documents.", tryOne: "For example",
-  question: "Your question", placeholder: "Ask about your documents", send: "Send", stop: "Stop", attach: "Add documents", agent: "Agent", model: "Model",
+  question: "Your question", placeholder: "Ask about your documents", send: "Send", stop: "Stop", attach: "Attach files to this message", attachments: "Attached files", removeAttachment: "Remove", agent: "Agent", model: "Model",
   defaultAgent: "Default agent", defaultModel: "Default model", sendHint: "Enter sends, Shift + Enter makes a new line",
   thinking: "Thinking", thought: "Thought for {time}", answer: "Answer", working: "Working", you: "You asked",
   "stage.routing": "Choosing who answers", "stage.retrieving": "Searching the documents", "stage.thinking": "Reading and thinking",

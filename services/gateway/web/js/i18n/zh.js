@@ -6,7 +6,7 @@ export default {
   save: "保存", cancel: "取消", close: "关闭", more: "更多", loading: "加载中…", tryAgain: "重试", open: "打开", download: "下载",
   greeting: "想了解什么？", greetingText: "答案来自您的文档，每个结论都附出处。任何会产生影响的操作，都先征得您的同意。",
   readsFrom: "阅读范围", noSources: "还没有文档。把文件拖到这里，或打开“文档”页面。", tryOne: "例如",
-  question: "您的问题", placeholder: "就您的文档提问", send: "发送", stop: "停止", attach: "添加文档", agent: "智能体", model: "模型",
+  question: "您的问题", placeholder: "就您的文档提问", send: "发送", stop: "停止", attach: "为这条消息添加附件", attachments: "附件", removeAttachment: "移除", agent: "智能体", model: "模型",
   defaultAgent: "默认智能体", defaultModel: "默认模型", sendHint: "Enter 发送，Shift + Enter 换行",
   thinking: "思考中", thought: "思考了 {time}", answer: "回答", working: "处理中", you: "您的提问",
   "stage.routing": "选择由谁回答", "stage.retrieving": "检索文档", "stage.thinking": "阅读与思考",

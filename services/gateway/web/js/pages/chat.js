@@ -33,13 +33,13 @@ export class ChatPage {
       announce: (text) => app.shell.announce(text),
     });
     this.composer = new Composer({
+      api: app.api,
       onSend: (text, choice) => {
         const supersede = this.#editing;
         this.#editing = "";
         return this.ask(text, choice, supersede);
       },
       onStop: () => this.#stop(),
-      onFiles: (files) => app.shell.uploads.add(files),
     });
     this.foot = h("div", { class: "foot" }, this.dock.element, this.composer.element);
     this.element = h(
@@ -75,7 +75,7 @@ export class ChatPage {
   }
 
   /** Asks in this conversation. `supersede` names the user message that this question takes the place of. */
-  async ask(text, { agent = recall("agent", ""), model = recall("model", "") } = {}, supersede = "") {
+  async ask(text, { agent = recall("agent", ""), model = recall("model", ""), attachments = [] } = {}, supersede = "") {
     if (supersede) this.#dropFrom(supersede);
     const turn = this.#addTurn(text);
     this.#busy = true;
@@ -85,6 +85,7 @@ export class ChatPage {
     const body = { request_id: crypto.randomUUID(), input: text };
     const wanted = { conversation_id: this.conversationId, agent_id: agent, model, supersede_message_id: supersede };
     for (const [name, value] of Object.entries(wanted)) if (value) body[name] = value;
+    if (attachments.length > 0) body.attachments = attachments;
     await turn.ask(body);
   }
 
@@ -95,7 +96,7 @@ export class ChatPage {
       whole,
       onChange: (changed) => this.#changed(changed),
       onConnection: (state) => this.#connection(state),
-      actions: { again: (asked) => this.ask(asked.question, {}, asked.view.userMessageId), edit: (asked) => this.#edit(asked) },
+      actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, {}, asked.view.userMessageId), edit: (asked) => this.#edit(asked) },
     });
     this.#turns.push(turn);
     this.turns.append(turn.shown.element);

@@ -31,6 +31,7 @@ export class Turn {
       actions: {
         regenerate: whole ? () => actions.again(this) : null,
         edit: whole ? () => actions.edit(this) : null,
+        mayRate: actions.mayRate,
         feedback: (good) => api.giveFeedback(this.view.result?.messageId, { rating: good ? "up" : "down" }),
       },
     });

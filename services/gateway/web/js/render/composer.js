@@ -3,14 +3,15 @@
 import { h, iconButton, icon } from "../dom.js";
 import { t } from "../i18n/index.js";
 import { recall, remember } from "../prefs.js";
+import { Attachments } from "./attachments.js";
 
 const TALLEST = 220; // px before the text scrolls inside its box
 
 export class Composer {
   #busy = false;
 
-  /** `onSend(text, { agent, model })`, `onStop()`, `onFiles(files)`. */
-  constructor({ onSend, onStop, onFiles }) {
+  /** `onSend(text, { agent, model, attachments })`, `onStop()`. */
+  constructor({ api, onSend, onStop }) {
     this.onSend = onSend;
     this.onStop = onStop;
     this.input = h("textarea", { rows: "1", placeholder: t("placeholder"), "aria-label": t("question"), title: t("sendHint"), enterkeyhint: "send" });
@@ -26,11 +27,13 @@ export class Composer {
       field.addEventListener("change", () => remember(name, field.value));
     }
     const files = h("input", { type: "file", multiple: true, class: "visually-hidden", tabindex: "-1", "aria-hidden": "true" });
-    files.addEventListener("change", () => { onFiles([...files.files]); files.value = ""; });
+    files.addEventListener("change", () => { this.attachments.add([...files.files]); files.value = ""; });
+    this.attachments = new Attachments({ api });
     this.button = h("button", { type: "submit", class: "send" });
     this.element = h(
       "form",
       { class: "composer" },
+      this.attachments.element,
       this.input,
       h("div", { class: "composer-row" }, iconButton("clip", t("attach"), () => files.click()), files, this.agent, this.model, h("span", { class: "spring" }), this.button),
     );
@@ -61,13 +64,14 @@ export class Composer {
     this.input.focus();
   }
 
-  #submit() {
+  async #submit() {
     if (this.#busy) return this.onStop();
     const text = this.input.value.trim();
     if (text === "") return undefined;
     this.input.value = "";
     this.#fit();
-    return this.onSend(text, { agent: this.agent.value, model: this.model.value });
+    const attachments = await this.attachments.take();
+    return this.onSend(text, { agent: this.agent.value, model: this.model.value, attachments });
   }
 
   #fit() {

@@ -9,7 +9,8 @@ const MISSING = new Set([404, 405, 501]);
 export class ConversationList {
   #items = [];
   #path = "";
-  #stored = true;
+  /** Whether the server keeps conversations, with titles and feedback. */
+  stored = true;
 
   constructor(app) {
     this.app = app;
@@ -34,13 +35,13 @@ export class ConversationList {
   }
 
   async #load() {
-    if (this.#stored) {
+    if (this.stored) {
       try {
         const reply = await this.app.api.conversations({ page_size: 100 });
         return (reply.conversations ?? []).map((item) => ({ id: item.conversation_id, title: item.title || item.preview || "…" }));
       } catch (error) {
         if (!MISSING.has(error.status)) throw error;
-        this.#stored = false;
+        this.stored = false;
       }
     }
     const reply = await this.app.api.runs({ page_size: 200 });
@@ -59,7 +60,7 @@ export class ConversationList {
   #row({ id, title }) {
     const path = `/c/${encodeURIComponent(id)}`;
     const link = h("a", { href: path, title, "aria-current": path === this.#path ? "page" : null }, title);
-    if (!this.#stored) return h("li", {}, link);
+    if (!this.stored) return h("li", {}, link);
     return h("li", {}, link, iconButton("edit", `${t("rename")}: ${title}`, () => this.#rename(id, title)), iconButton("trash", `${t("delete")}: ${title}`, () => this.#delete(id)));
   }
 

@@ -4,6 +4,7 @@ import { h, iconButton, safeUrl } from "../dom.js";
 import { t, word } from "../i18n/index.js";
 import { MarkdownView } from "./markdown.js";
 import { bestMatch, sentences } from "./support.js";
+import { restoreTables } from "./tables.js";
 
 export function kindBadge(kind) {
   return h("span", { class: `badge kind-${/^[a-z]+$/.test(kind) ? kind : "other"}` }, word("kind", kind));
@@ -60,7 +61,8 @@ function wholePassageButton(evidence, body, loadPassage, claim) {
 }
 
 /** Headings and tables of a document are shown as such; everything else as the text it is. */
-function showText(element, text, claim) {
+function showText(element, source, claim) {
+  const text = restoreTables(source);
   element.replaceChildren();
   const structured = /^\|.*\|\s*\n\|[\s:|-]+\|/m.test(text) || /^#{1,6} \S/m.test(text);
   const support = structured ? showStructured(element, text, claim) : showVerbatim(element, text, claim);

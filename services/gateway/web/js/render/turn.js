@@ -16,7 +16,7 @@ export class TurnView {
   #view = null;
   #shownText = "";
 
-  /** `actions`: regenerate(), edit(), feedback(good). Each may be missing. */
+  /** `actions`: regenerate(), edit(), and feedback(good) when mayRate() says so. Each may be missing. */
   constructor({ question, api, actions = {} }) {
     this.actions = actions;
     this.question = h("h2", { class: "question", tabindex: "-1" });
@@ -114,7 +114,7 @@ export class TurnView {
   }
 
   #offerTools(text, view) {
-    const { regenerate, edit, feedback } = this.actions;
+    const { regenerate, edit, feedback, mayRate = () => false } = this.actions;
     const copy = h("button", { type: "button", class: "link", onclick: () => copyText(text, copy) }, t("copy"));
     const usage = view?.result?.usage;
     const tokens = Number(usage?.input_tokens ?? 0) + Number(usage?.output_tokens ?? 0);
@@ -123,7 +123,7 @@ export class TurnView {
         text ? copy : null,
         regenerate ? iconButton("again", t("regenerate"), regenerate) : null,
         edit ? iconButton("edit", t("editQuestion"), edit) : null,
-        text && feedback && view?.result?.messageId ? this.#feedbackButtons(feedback) : null,
+        text && mayRate() && view?.result?.messageId ? this.#feedbackButtons(feedback) : null,
         h("span", { class: "spring" }),
         tokens > 0 ? h("span", { class: "muted figures" }, t("tokens", { n: formatNumber(tokens) })) : null,
         view?.runId ? h("a", { href: `/runs/${encodeURIComponent(view.runId)}`, class: "link" }, t("details")) : null,

@@ -1,0 +1,55 @@
+// Files that go with the next message: stored as soon as they are chosen, named by id when the question is sent.
+
+import { h, iconButton } from "../dom.js";
+import { formatBytes, t } from "../i18n/index.js";
+
+const MOST = 32; // attachments of one message, as the API allows
+
+export class Attachments {
+  #items = []; // { file, id, element, done }
+
+  constructor({ api }) {
+    this.api = api;
+    this.element = h("ul", { class: "attachments", "aria-label": t("attachments"), hidden: true });
+  }
+
+  add(files) {
+    for (const file of files.slice(0, MOST - this.#items.length)) this.#items.push(this.#start(file));
+    this.#changed();
+  }
+
+  /** Ids of the stored files, once all have arrived; the list is empty afterwards. */
+  async take() {
+    await Promise.all(this.#items.map((item) => item.done));
+    const ids = this.#items.map((item) => item.id).filter(Boolean);
+    this.#items = [];
+    this.element.replaceChildren();
+    this.#changed();
+    return ids;
+  }
+
+  #start(file) {
+    const state = h("span", { class: "muted" }, formatBytes(file.size));
+    const item = { file, id: null };
+    item.element = h("li", {}, h("span", { class: "upload-name", title: file.name }, file.name), state, iconButton("close", `${t("removeAttachment")}: ${file.name}`, () => this.#remove(item)));
+    item.done = this.api.attach(file).then(
+      (artifact) => { item.id = artifact.artifact_id; },
+      (error) => {
+        item.element.dataset.tone = "bad";
+        state.textContent = error.message;
+      },
+    ).then(() => this.#changed());
+    this.element.append(item.element);
+    return item;
+  }
+
+  #remove(item) {
+    this.#items = this.#items.filter((other) => other !== item);
+    item.element.remove();
+    this.#changed();
+  }
+
+  #changed() {
+    this.element.hidden = this.#items.length === 0;
+  }
+}
