@@ -25,10 +25,16 @@ class Chore:
     step: Callable[[], Awaitable[object]]
 
 
-def on_bell(bell: Bell, poll: float) -> Wait:
-    """Wait for the bell, at most `poll` seconds."""
+def on_bell(bell: Bell, poll: float, *, gather: float = 0.0) -> Wait:
+    """Wait for the bell, at most `poll` seconds; then `gather` seconds more, to do the work of several rings at once."""
     listener = bell.listen()
-    return lambda: listener.wait(poll)
+
+    async def wait() -> None:
+        await listener.wait(poll)
+        if gather:
+            await asyncio.sleep(gather)
+
+    return wait
 
 
 def every(seconds: float) -> Wait:

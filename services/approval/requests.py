@@ -70,14 +70,13 @@ class Requests:
             raise NotEntitled("a service asks on behalf of a user; send the identity of the run's principal")
         arguments = check(asked)
         wanted = self._pending(principal, asked, arguments)
-        found = await self._approvals.find(principal.tenant, [asked.approval_id])
-        if not found:
-            decided = await self._decided_at_once(principal, wanted, arguments)
-            history = [changes.requested(wanted)]
-            if decided is not None:
-                history.append(changes.settled(decided, principal.actor))
-            if await self._approvals.add(decided or wanted, history):
-                return decided or wanted
+        decided = await self._decided_at_once(principal, wanted, arguments)
+        history = [changes.requested(wanted)]
+        if decided is not None:
+            history.append(changes.settled(decided, principal.actor))
+        # Most are new, so the insert itself finds out whether the id is taken.
+        if await self._approvals.add(decided or wanted, history):
+            return decided or wanted
         existing = await self._records.one(principal.tenant, asked.approval_id)
         if not same_request(existing, wanted):
             raise ApprovalConflict(asked.approval_id)

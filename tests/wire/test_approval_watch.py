@@ -117,7 +117,7 @@ async def test_a_drain_ends_watches_with_unavailable(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_every_replica_sees_a_decision_within_a_second(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_every_replica_sees_a_decision_at_once(kind: str, request: pytest.FixtureRequest) -> None:
     url: str = request.getfixturevalue(f"{kind}_url")
     # On PostgreSQL the poll is switched off in effect: NOTIFY alone must carry it.
     poll = timedelta(milliseconds=200) if kind == "sqlite" else timedelta(hours=1)
@@ -132,7 +132,8 @@ async def test_every_replica_sees_a_decision_within_a_second(kind: str, request:
             await stream.read()
             if kind == "postgres":
                 await listening(one, stream)
-            async with asyncio.timeout(1):
+            # A second on an idle machine; on PostgreSQL the poll that would otherwise bring it is an hour away.
+            async with asyncio.timeout(10):
                 await one.call(BOB, "Decide", approval_id="a1", **APPROVE)
                 while (await changes(stream)).state != pb.APPROVAL_STATE_APPROVED:
                     pass
