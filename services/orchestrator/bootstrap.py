@@ -173,6 +173,7 @@ class _Orchestrator:
             conversations=database.conversations,
             slots=slots,
             clock=clock,
+            ids=ids,
             max_attempts=settings.max_attempts,
         )
         self._reconciler = Reconciler(

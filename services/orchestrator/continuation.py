@@ -91,6 +91,7 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         closing_reason=progress.closing_reason,
         instructions=spec.instructions,
         turn_start=progress.turn_start,
+        next_call_id=progress.next_call_id,
     )
     head = pb.Continuation(min_reader=MIN_READER, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
     return Checkpoint(head=head.SerializeToString(), min_reader=MIN_READER, new_segments=tuple(new))
@@ -157,6 +158,7 @@ def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progr
         attempt=state.attempt,
         sequence=state.sequence,
         traceparent=state.traceparent,
+        next_call_id=state.next_call_id,
         segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in state.segments],
         saved_messages=len(contents.messages),
         saved_evidence=len(contents.evidence),

@@ -64,7 +64,6 @@ class Loop:
         if stop_asked(progress.unknown_tools):
             await self._begin_closing(leg, "tools that do not exist were called again and again", tell=False)
             return None
-        leg.journal.delta(StageChanged(stage=Stage.THINKING, text="Thinking"), step_id=leg.step_id)
         messages = tuple(progress.messages)
         if progress.asked_again:
             messages += (text_message(Role.USER, _ASK_AGAIN),)
@@ -94,6 +93,7 @@ class Loop:
             await self._begin_closing(leg, "the model gave no answer", tell=False)
         else:
             leg.progress.asked_again = True
+            await leg.commit()
 
     async def _begin_closing(self, leg: Leg, reason: str, *, tell: bool) -> None:
         leg.progress.phase = Phase.CLOSING

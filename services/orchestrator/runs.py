@@ -121,7 +121,7 @@ class Runs:
         offer = await self._offers.make(agent, command.client_tools, command.tool_choice)
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)
-        progress = Progress(messages=messages, turn_start=turn_start)
+        progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
         new = self._new_run(command, spec, progress, user)
         run, journal = await self._journals.admit(new)
         if journal is None:

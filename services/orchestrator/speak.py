@@ -59,8 +59,10 @@ class Speaker:
     ) -> Spoken:
         """Stream one reply into the journal and return it; raise ModelError, its clock recorded, when it fails."""
         spec = leg.spec
+        call_id, leg.progress.next_call_id = leg.progress.next_call_id or self._ids.new(), self._ids.new()
+        leg.journal.delta(StageChanged(stage=Stage.THINKING, text="Thinking"), step_id=leg.step_id)
         request = ModelRequest(
-            call_id=self._ids.new(),
+            call_id=call_id,
             model=spec.model,
             purpose=purpose,
             messages=messages,

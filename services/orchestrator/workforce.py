@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from services.chassis import names
-from services.chassis.clock import Clock
+from services.chassis.clock import Clock, Ids
 from services.chassis.errors import ServiceError
-from services.orchestrator.codec_unfinished import unfinished_calls
-from services.orchestrator.continuation import decode
+from services.orchestrator.codec_recovery import call_had_begun
+from services.orchestrator.continuation import decode, encode
 from services.orchestrator.dedup import ConversationMemory
 from services.orchestrator.domain.events import AnswerRetracted, RunFailed
 from services.orchestrator.domain.run import OnRetraction
-from services.orchestrator.domain.state import Progress, RunSpec
+from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunStore
@@ -48,6 +48,7 @@ class Workforce:
         conversations: Conversations,
         slots: FairSlots,
         clock: Clock,
+        ids: Ids,
         max_attempts: int = 5,
     ) -> None:
         self._runner = runner
@@ -56,6 +57,7 @@ class Workforce:
         self._conversations = conversations
         self._slots = slots
         self._clock = clock
+        self._ids = ids
         self._max_attempts = max_attempts
         self._jobs: dict[str, _Job] = {}
         self._draining = False
@@ -93,25 +95,29 @@ class Workforce:
             return True
         if journal.taken_over:
             _log.warning("run recovered", extra={"event": names.EVENT_RUN_RECOVERED, "run_id": run_id})
-            if not await self._retract(journal, spec, progress):
-                return True
+        if cause == "recovery" and not await self._retract(journal, spec, progress):
+            return True
         if self._is_draining():  # it may have begun while we loaded
             await journal.hand_back()
             return False
-        self.begin(journal, spec, progress, Start(cause="recovery" if journal.taken_over else cause))
+        self.begin(journal, spec, progress, Start(cause=cause))
         return True
 
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
         """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
-        calls = await unfinished_calls(self._store, spec.run_id, progress.sequence)
-        if not calls:
+        if progress.phase not in (Phase.ROUND_START, Phase.CLOSING):
+            return True
+        if not await call_had_begun(self._store, spec.run_id, progress.sequence):
             return True
         if spec.on_retraction is OnRetraction.FAIL:
             text = "The service was interrupted in the middle of the answer; start the run again."
             await self._give_up(journal, "UNAVAILABLE", text, partial=progress.answer, retryable=True)
             return False
         reason = "The service was interrupted; the answer starts again."
-        await journal.fact(*(AnswerRetracted(model_call_id=call, reason=reason) for call in calls))
+        withdrawn = AnswerRetracted(model_call_id=progress.next_call_id, reason=reason)
+        progress.next_call_id = self._ids.new()
+        progress.sequence = journal.last_sequence
+        await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()))
         return True
 
     async def _give_up(

@@ -62,7 +62,9 @@ async def test_the_first_event_comes_before_a_slow_model(running: Suite, upstrea
 
 async def test_a_client_that_drops_and_returns_misses_nothing(running: Suite, upstream: Upstream) -> None:
     here, go_on = asyncio.Event(), Wait()
-    upstream.script(Turn(steps=(Say(pieces=("one ", "two ")), Reach(event=here), go_on, Say(pieces=("three ", "four")))))
+    upstream.script(
+        Turn(steps=(Say(pieces=("one ", "two ")), Reach(event=here), go_on, Say(pieces=("three ", "four"))))
+    )
     seen = await ask_until(running, "answer_delta", "Count.")
     await here.wait()
     go_on.event.set()
@@ -189,7 +191,11 @@ def _ancestor(span: ReadableSpan, wanted: ReadableSpan, trace: list[ReadableSpan
         ({"input": "x", "model": "gpt-0"}, 404, "gpt-0"),
         ({"input": "x", "history": [{"role": "user", "content": "y"}], "conversation_id": "c"}, 400, "exclude"),
         ({"input": "x", "conversation_id": "no-such"}, 404, "no-such"),
-        ({"input": "x", "client_tools": [{"name": "t", "parameters_json": {"type": "nonsense"}}]}, 400, "client_tools[0]"),
+        (
+            {"input": "x", "client_tools": [{"name": "t", "parameters_json": {"type": "nonsense"}}]},
+            400,
+            "client_tools[0]",
+        ),
     ],
 )
 async def test_bad_input_names_the_value_and_is_a_problem_document(

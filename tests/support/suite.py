@@ -9,9 +9,10 @@ The model is a scripted server's address; without one the keyless reader answers
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import httpx
 
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
-from services.chassis.serve import Running, launch
+from services.chassis.serve import launch
 from services.chassis.settings import load
 from services.gateway.bootstrap import Gateway
 from services.gateway.settings import Settings as GatewaySettings
@@ -51,6 +52,24 @@ class Suite:
         return self.platform.signer.metadata(principal)
 
 
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Yield a new folder whose path is short enough for unix sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="proctor-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 @asynccontextmanager
 async def suite(
     *,
@@ -65,9 +84,8 @@ async def suite(
     platform = platform or test_platform()
     async with AsyncExitStack() as stack:
         if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="proctor-", dir="/tmp"))  # noqa: S108 - socket paths must be short
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        variables = _environment(folder, model, config) | environ
+            folder = stack.enter_context(short_folder())
+        variables = environment(folder, model, config) | environ
         channels = {}
         for name in services:
             running = await launch(name, platform, variables)
@@ -84,7 +102,7 @@ async def suite(
         yield Suite(folder=folder, platform=platform, http=http, base_url=base_url, channels=channels)
 
 
-def _environment(folder: Path, model: str, config: str) -> dict[str, str]:
+def environment(folder: Path, model: str, config: str) -> dict[str, str]:
     """Return settings that put everything under `folder`."""
     file = folder / "proctor.toml"
     file.write_text((CONFIG.format(model=model) if model else "") + config, encoding="utf-8")
@@ -100,6 +118,3 @@ def _environment(folder: Path, model: str, config: str) -> dict[str, str]:
     variables["PROCTOR_RETRIEVAL_EMBEDDER"] = "none"
     variables["PROCTOR_SANDBOX_BACKEND"] = "cold"
     return variables
-
-
-__all__ = ["LOCAL", "Running", "Suite", "suite"]

@@ -6,16 +6,24 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import httpx
 
 from tests.support.sse_reader import events
-from tests.support.suite import Suite
 
 HANDBOOK = Path(__file__).parents[2] / "examples" / "handbook"
 TERMINAL = ("run_completed", "run_failed", "run_cancelled")
 
 
-async def ingest_handbook(suite: Suite, source: str = "handbook") -> None:
+class Client(Protocol):
+    """Whatever speaks to a gateway."""
+
+    @property
+    def http(self) -> httpx.AsyncClient: ...
+
+
+async def ingest_handbook(suite: Client, source: str = "handbook") -> None:
     """Put the example documents into a source and make sure that all are searchable."""
     (await suite.http.post("/v1/sources", json={"name": source})).raise_for_status()
     files = [("files", (path.name, path.read_bytes())) for path in sorted(HANDBOOK.iterdir()) if path.is_file()]
@@ -27,7 +35,7 @@ async def ingest_handbook(suite: Suite, source: str = "handbook") -> None:
 
 
 async def follow(
-    suite: Suite, method: str, url: str, *, body: Mapping[str, Any] | None = None, **headers: str
+    suite: Client, method: str, url: str, *, body: Mapping[str, Any] | None = None, **headers: str
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield a run's events as they come; each has `kind` beside the journal's own fields."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -40,13 +48,13 @@ async def follow(
                 yield {"kind": event.event, **json.loads(event.data)}
 
 
-async def ask(suite: Suite, question: str, **body: Any) -> list[dict[str, Any]]:
+async def ask(suite: Client, question: str, **body: Any) -> list[dict[str, Any]]:
     """Ask and return every event of the run."""
     stream = follow(suite, "POST", "/v1/runs", body={"input": question, **body})
     return [event async for event in stream]
 
 
-async def ask_until(suite: Suite, kind: str, question: str, **body: Any) -> list[dict[str, Any]]:
+async def ask_until(suite: Client, kind: str, question: str, **body: Any) -> list[dict[str, Any]]:
     """Ask, and leave when an event of `kind` has come; the run goes on without us."""
     seen = []
     async with aclosing(follow(suite, "POST", "/v1/runs", body={"input": question, **body})) as stream:
@@ -57,7 +65,7 @@ async def ask_until(suite: Suite, kind: str, question: str, **body: Any) -> list
     return seen
 
 
-async def watch(suite: Suite, run_id: str, after: int = 0) -> list[dict[str, Any]]:
+async def watch(suite: Client, run_id: str, after: int = 0) -> list[dict[str, Any]]:
     """Return the events after a sequence, to the run's end."""
     stream = follow(suite, "GET", f"/v1/runs/{run_id}/events", Last_Event_ID=str(after))
     return [event async for event in stream]

@@ -92,7 +92,8 @@ class SegmentRef:
 class Progress:
     """What moves while a run works. Only the leg that owns the run changes it.
 
-    `messages` is what the model reads, `turn_start` the index of this turn's user message. `saved_messages` and
+    `messages` is what the model reads, `turn_start` the index of this turn's user message. `next_call_id` is the id that
+    the next model call will have, known before it begins so that its text can be withdrawn. `saved_messages` and
     `saved_evidence` count what stands in `segments` already: the rest is written with the next checkpoint.
     """
 
@@ -113,6 +114,7 @@ class Progress:
     attempt: int = 1
     sequence: int = 0
     traceparent: str = ""
+    next_call_id: str = ""
     segments: list[SegmentRef] = field(default_factory=list)
     saved_messages: int = 0
     saved_evidence: int = 0

@@ -101,6 +101,7 @@ def state() -> tuple[RunSpec, Progress]:
         attempt=3,
         sequence=99,
         traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+        next_call_id="call",
     )
     return spec, progress
 
@@ -117,7 +118,7 @@ def test_what_is_saved_comes_back() -> None:
     assert again.evidence.items == progress.evidence.items
     for field in (
         "messages turn_start spent round phase pending seen unknown_tools answer asked_again closing_reason strategy "
-        "paused_at attempt sequence traceparent segments saved_messages saved_evidence"
+        "paused_at attempt sequence traceparent next_call_id segments saved_messages saved_evidence"
     ).split():
         assert getattr(again, field) == getattr(progress, field), field
 

@@ -318,7 +318,9 @@ async def test_edited_arguments_run_and_the_model_is_told() -> None:
     b.approvals.settle("c1", RecordState.EDITED, edited_arguments_json=edited)
     await b.gate.work_off(b.leg)
     assert tool.executions == [{"query": "safer"}]
-    assert b.results()["c1"] == 'A person changed the arguments of \'run_code\' and it ran with: {"query":"safer"}\n\n42'
+    assert (
+        b.results()["c1"] == 'A person changed the arguments of \'run_code\' and it ran with: {"query":"safer"}\n\n42'
+    )
     (started,) = b.journal.of(ToolCallStarted)
     assert started.arguments_json == edited
 

@@ -51,7 +51,7 @@ async def test_the_reply_is_saved_before_any_of_its_calls_runs() -> None:
 
     async def work(arguments: object, context: object) -> object:
         saved.append(len(b.journal.checkpoints))
-        return (await answering("ok")({}, None))  # type: ignore[arg-type]
+        return await answering("ok")({}, None)  # type: ignore[arg-type]
 
     tool = FakeTool("search", work)  # type: ignore[arg-type]
     b = bench(tool)

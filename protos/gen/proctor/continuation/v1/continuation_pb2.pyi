@@ -430,6 +430,7 @@ class StateV1(_message.Message):
     CLOSING_REASON_FIELD_NUMBER: _builtins.int
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     TURN_START_FIELD_NUMBER: _builtins.int
+    NEXT_CALL_ID_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Conversation; empty for stateless runs."""
     model: _builtins.str
@@ -468,6 +469,8 @@ class StateV1(_message.Message):
     """System text of the caller, after the agent's prompt."""
     turn_start: _builtins.int
     """Messages of the prompt that belong to earlier turns and the prompt itself; what follows is this turn's."""
+    next_call_id: _builtins.str
+    """Id that the next model call will have: what was shown of it before a crash is withdrawn under it."""
     @_builtins.property
     def principal(self) -> Global___PrincipalV1:
         """Who it acts for."""
@@ -550,10 +553,11 @@ class StateV1(_message.Message):
         closing_reason: _builtins.str = ...,
         instructions: _builtins.str = ...,
         turn_start: _builtins.int = ...,
+        next_call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "paused_at", b"paused_at", "principal", b"principal", "sampling", b"sampling", "spent", b"spent", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_message_id", b"answer_message_id", "answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "closing_reason", b"closing_reason", "conversation_id", b"conversation_id", "instructions", b"instructions", "model", b"model", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "turn_start", b"turn_start", "unattended", b"unattended", "unknown_tools", b"unknown_tools", "user_message_id", b"user_message_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_message_id", b"answer_message_id", "answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "closing_reason", b"closing_reason", "conversation_id", b"conversation_id", "instructions", b"instructions", "model", b"model", "next_call_id", b"next_call_id", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "turn_start", b"turn_start", "unattended", b"unattended", "unknown_tools", b"unknown_tools", "user_message_id", b"user_message_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
