@@ -200,3 +200,14 @@ async def test_text_stands_out_from_its_ground(open_page: OpenPage, gateway: Fak
         await page.goto(gateway.url + path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert await page.evaluate(CONTRAST) == [], path
+
+
+async def test_writing_below_does_not_move_what_is_read_above(page: Page) -> None:
+    await finished(await ask(page, "What is the per diem"))
+    turn = await ask(page, "/python print(1)")
+    await page.locator(".slip").get_by_role("button", name="Edit").click()
+    await page.locator(".slip textarea").press_sequentially("x = 1")
+    await expect(turn.locator(".question")).to_be_in_viewport()
+    await page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
+    await page.get_by_role("textbox", name="Your question").press_sequentially("and then?")
+    assert await page.evaluate("scrollY") == 0

@@ -65,7 +65,7 @@ export class ApprovalCard {
     this.#form = null;
     this.body.replaceChildren(...argumentParts(this.approval));
     this.#offer();
-    this.#buttons[0].focus();
+    this.#buttons[0].focus({ preventScroll: true });
   }
 
   #sendEdited() {

@@ -25,7 +25,7 @@ export class ArgumentForm {
   }
 
   focus() {
-    this.#first?.focus();
+    this.#first?.focus({ preventScroll: true }); // the slip is in sight; the page behind it stays where it is
   }
 
   #addWhole(value) {

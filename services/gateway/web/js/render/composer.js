@@ -61,7 +61,7 @@ export class Composer {
   setText(text) {
     this.input.value = text;
     this.#fit();
-    this.input.focus();
+    this.input.focus({ preventScroll: true });
   }
 
   async #submit() {

@@ -26,15 +26,10 @@ export class Dock {
       card.dispose();
       card.element.remove();
       this.#cards.delete(id);
-      if (hadFocus) document.querySelector(".composer textarea")?.focus();
+      if (hadFocus) document.querySelector(".composer textarea")?.focus({ preventScroll: true });
     }
     for (const approval of approvals) if (!this.#cards.has(approval.approvalId)) this.#add(approval);
     this.element.hidden = this.#cards.size === 0;
-  }
-
-  /** Moves the keyboard to the oldest decision. */
-  focus() {
-    [...this.#cards.values()][0]?.element.focus();
   }
 
   dispose() {
