@@ -26,7 +26,7 @@ class Chore:
 
 
 def on_bell(bell: Bell, poll: float, *, gather: float = 0.0) -> Wait:
-    """Wait for the bell, at most `poll` seconds; then `gather` seconds more, to do the work of several rings at once."""
+    """Wait for the bell, at most `poll` seconds; then `gather` more, to do the work of several rings at once."""
     listener = bell.listen()
 
     async def wait() -> None:

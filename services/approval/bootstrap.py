@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import grpc
-from sqlalchemy.engine import make_url
 
 from proctor.approval.v1 import approval_service_pb2, approval_service_pb2_grpc
 from services.approval.adapters.database import Database
@@ -58,7 +57,7 @@ class Parts:
         self.clock = clock
         self.engine = open_engine(url)
         database = Database(self.engine)
-        self.bell = _bell(url)
+        self.bell = PostgresBell(self.engine) if database.is_postgresql else LocalBell()
         self.approvals = MeasuredApprovals(SqlApprovals(database, self.bell), platform.telemetry)
         followers = [AUDIT_FOLLOWER, *([WEBHOOK_FOLLOWER] if settings.webhook_urls else [])]
         self.log = SqlChangeLog(database, followers)
@@ -146,10 +145,3 @@ async def build(settings: Settings, platform: Platform) -> Service:
     return Service(
         name="approval", register=register, grpc_services=(SERVICE_NAME,), start=start, drain=drain, close=close
     )
-
-
-def _bell(url: str) -> LocalBell | PostgresBell:
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "postgresql":
-        return LocalBell()
-    return PostgresBell(parsed.set(drivername="postgresql").render_as_string(hide_password=False))

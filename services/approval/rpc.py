@@ -20,7 +20,6 @@ from services.approval.ports import AuditHead
 from services.approval.records import Query, Records
 from services.approval.requests import Requests
 from services.approval.rules import AllowRules
-from services.chassis.errors import TooLarge
 from services.chassis.identity import Principal, current_principal
 
 # Below the server's message limit of 8 MiB, with room for one more record.
@@ -66,9 +65,9 @@ class ApprovalServicer(pb_grpc.ApprovalServiceServicer):
     ) -> pb.BatchGetApprovalsResponse:
         ids = [codec.text(approval_id) for approval_id in request.approval_ids]
         found = [codec.approval_pb(a) for a in await self._use.records.many(current_principal(), ids)]
-        if len(fitting(found)) < len(found):
-            raise TooLarge(f"{len(found)} records are more than one response holds; ask for fewer at a time")
-        return pb.BatchGetApprovalsResponse(approvals=found)
+        shown = fitting(found)
+        left_out = [approval.approval_id for approval in found[len(shown) :]]
+        return pb.BatchGetApprovalsResponse(approvals=shown, left_out=left_out)
 
     async def ListApprovals(self, request: pb.ListApprovalsRequest, context: Any) -> pb.ListApprovalsResponse:
         query = Query(

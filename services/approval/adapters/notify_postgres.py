@@ -6,6 +6,8 @@ import asyncio
 import logging
 
 import asyncpg
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.approval.adapters.notify_local import LocalBell, LocalListener
 from services.approval.adapters.sql_changes import CHANNEL
@@ -16,10 +18,10 @@ RECONNECT_DELAY = 1.0
 
 
 class PostgresBell:
-    """`Bell` over one connection of its own; while it is broken, followers still poll."""
+    """`Bell` over one connection of the engine; while it is broken, followers still poll."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
         self._local = LocalBell()
 
     def ring(self) -> None:
@@ -33,18 +35,23 @@ class PostgresBell:
         while True:
             try:
                 await self._listen_once()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (OSError, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 log.warning("cannot listen for changes of other replicas: %s", error)
             await asyncio.sleep(RECONNECT_DELAY)
 
     async def _listen_once(self) -> None:
-        connection = await asyncpg.connect(self._dsn)
-        closed = asyncio.Event()
-        try:
-            connection.add_termination_listener(lambda _: closed.set())
-            await connection.add_listener(CHANNEL, lambda *_: self._local.ring())
-            # What was missed while there was no connection.
-            self._local.ring()
-            await closed.wait()
-        finally:
-            connection.terminate()
+        async with self._engine.connect() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            if driver is None:
+                return
+            closed = asyncio.Event()
+            try:
+                driver.add_termination_listener(lambda _: closed.set())
+                await driver.add_listener(CHANNEL, lambda *_: self._local.ring())
+                # What was missed while there was no connection.
+                self._local.ring()
+                await closed.wait()
+            finally:
+                # It listens, so no other transaction may have it.
+                driver.terminate()
+                await connection.invalidate()

@@ -810,18 +810,24 @@ class BatchGetApprovalsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     APPROVALS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Approval]:
         """Records found; expired ones say so."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of records that are there, but did not fit into the message; ask for them again."""
 
     def __init__(
         self,
         *,
         approvals: _abc.Iterable[Global___Approval] | None = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "left_out", b"left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
