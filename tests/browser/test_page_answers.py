@@ -106,6 +106,22 @@ async def test_asking_again_replaces_the_turn(page: Page, gateway: FakeGateway) 
     assert bodies[1]["supersede_message_id"] == "um-run-1"
     assert bodies[1]["conversation_id"] == "conv-run-1"
     assert bodies[0]["request_id"] != bodies[1]["request_id"]
+    await page.reload()
+    await finished(page.locator(".turn"))
+    await expect(page.locator(".turn")).to_have_count(1)
+
+
+async def test_an_edited_question_replaces_its_turn_and_those_after_it(page: Page, gateway: FakeGateway) -> None:
+    first = await finished(await ask(page, "Count"))
+    await finished(await ask(page, PER_DIEM))
+    await first.get_by_role("button", name="Edit the question").click()
+    box = page.get_by_role("textbox", name="Your question")
+    await expect(box).to_have_value("Count")
+    await box.fill("Count again")
+    await box.press("Enter")
+    await expect(page.locator(".turn")).to_have_count(1)
+    await expect((await finished(page.locator(".turn"))).locator(".question")).to_have_text("Count again")
+    assert gateway.runs["run-3"].body["supersede_message_id"] == "um-run-1"
 
 
 async def test_a_reload_shows_the_conversation_again(page: Page) -> None:

@@ -143,6 +143,7 @@ class FakeRun:
             "agent_name": "assistant",
             "model": "reader",
             "created_at": stamp(self.created),
+            "labels": self.body.get("labels", {}),
             "usage": {"input_tokens": 812, "output_tokens": 96},
         }
         if self.ended:

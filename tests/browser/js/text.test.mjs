@@ -71,3 +71,18 @@ test("tables that were written as lines become tables again, prose does not", as
   assert.equal(restoreTables("Idle; A: 1; B: 2\nLongest; A: 3; B: 4").trim().split("\n")[0], "|  | A | B |");
   for (const text of ["Only: one; row: here", "We stop; then we go on.\nWe rest; then we eat.", "a | b; c: d\na | b; c: d"]) assert.equal(restoreTables(text), text);
 });
+
+test("runs that were replaced do not stand, nor do those after them", async () => {
+  const { standing } = await import("../../../services/gateway/web/js/pages/standing.js");
+  const run = (run_id, replaces) => ({ run_id, labels: replaces ? { replaces } : {} });
+  const ids = (...runs) => standing(runs).map((item) => item.run_id).join("");
+  assert.equal(ids(run("a"), run("b"), run("c", "a"), run("d")), "cd");
+  assert.equal(ids(run("a"), run("b"), run("c", "b"), run("d", "c")), "ad");
+  assert.equal(ids(run("a"), run("b", "gone"), { run_id: "c" }), "abc");
+});
+
+test("ids are made with and without randomUUID", async () => {
+  const { newId } = await import("../../../services/gateway/web/js/ids.js");
+  assert.notEqual(newId(), newId());
+  assert.match(newId({ getRandomValues: (bytes) => bytes.fill(7) }), /^(07){16}$/);
+});

@@ -3,10 +3,12 @@
 import { pendingApprovals } from "../fold.js";
 import { h } from "../dom.js";
 import { currentLanguage, t } from "../i18n/index.js";
+import { newId } from "../ids.js";
 import { recall } from "../prefs.js";
 import { Composer } from "../render/composer.js";
 import { Dock } from "../render/dock.js";
 import { examples } from "./examples.js";
+import { REPLACES, standing } from "./standing.js";
 import { Turn } from "./turn-session.js";
 
 const LISTED_QUESTION = 200; // characters of a question that a list of runs shows; one this long may have been cut
@@ -20,7 +22,7 @@ export class ChatPage {
   #busy = false;
   #following = true;
   #scrollTop = 0;
-  #editing = ""; // user message that the next question replaces
+  #editing = null; // turn that the next question replaces
 
   constructor(app, conversationId) {
     this.app = app;
@@ -35,9 +37,9 @@ export class ChatPage {
     this.composer = new Composer({
       api: app.api,
       onSend: (text, choice) => {
-        const supersede = this.#editing;
-        this.#editing = "";
-        return this.ask(text, choice, supersede);
+        const replaced = this.#editing;
+        this.#editing = null;
+        return this.ask(text, choice, replaced);
       },
       onStop: () => this.#stop(),
     });
@@ -74,18 +76,19 @@ export class ChatPage {
     this.dock.dispose();
   }
 
-  /** Asks in this conversation. `supersede` names the user message that this question takes the place of. */
-  async ask(text, { agent = recall("agent", ""), model = recall("model", ""), attachments = [] } = {}, supersede = "") {
-    if (supersede) this.#dropFrom(supersede);
+  /** Asks in this conversation. It takes the place of the turn `replaced` and all after it, when given. */
+  async ask(text, { agent = recall("agent", ""), model = recall("model", ""), attachments = [] } = {}, replaced = null) {
+    if (replaced) this.#dropFrom(replaced);
     const turn = this.#addTurn(text);
     this.#busy = true;
     this.composer.setBusy(true);
     this.#following = true;
     turn.shown.element.scrollIntoView({ block: "start", behavior: "smooth" });
-    const body = { request_id: crypto.randomUUID(), input: text };
-    const wanted = { conversation_id: this.conversationId, agent_id: agent, model, supersede_message_id: supersede };
+    const body = { request_id: newId(), input: text };
+    const wanted = { conversation_id: this.conversationId, agent_id: agent, model, supersede_message_id: replaced?.view.userMessageId };
     for (const [name, value] of Object.entries(wanted)) if (value) body[name] = value;
     if (attachments.length > 0) body.attachments = attachments;
+    if (replaced?.view.runId) body.labels = { [REPLACES]: replaced.view.runId };
     await turn.ask(body);
   }
 
@@ -96,7 +99,7 @@ export class ChatPage {
       whole,
       onChange: (changed) => this.#changed(changed),
       onConnection: (state) => this.#connection(state),
-      actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, {}, asked.view.userMessageId), edit: (asked) => this.#edit(asked) },
+      actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, {}, asked), edit: (asked) => this.#edit(asked) },
     });
     this.#turns.push(turn);
     this.turns.append(turn.shown.element);
@@ -104,9 +107,9 @@ export class ChatPage {
     return turn;
   }
 
-  /** Takes away the turns from the one of this user message on. */
-  #dropFrom(messageId) {
-    const index = this.#turns.findIndex((turn) => turn.view.userMessageId === messageId);
+  /** Takes away this turn and all after it. */
+  #dropFrom(first) {
+    const index = this.#turns.indexOf(first);
     if (index < 0) return;
     for (const turn of this.#turns.splice(index)) {
       turn.leave();
@@ -115,7 +118,7 @@ export class ChatPage {
   }
 
   #edit(turn) {
-    this.#editing = turn.view.userMessageId;
+    this.#editing = turn;
     this.composer.setText(turn.question);
   }
 
@@ -193,7 +196,7 @@ export class ChatPage {
     try {
       const reply = await this.app.api.runs({ conversation_id: this.conversationId, page_size: 200 });
       if (this.#left) return;
-      const runs = (reply.runs ?? []).reverse();
+      const runs = standing((reply.runs ?? []).reverse());
       if (runs.length === 0) this.app.shell.tell(t("notFound"));
       await Promise.all(runs.map((run) => this.#addTurn(run.question ?? "", (run.question ?? "").length < LISTED_QUESTION).attach(run.run_id)));
     } catch (error) {
