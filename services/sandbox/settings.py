@@ -9,6 +9,9 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+# A session id is a node, a dash and 32 digits, and has at most 64 characters.
+_NODE_CHARACTERS = 31
+
 
 class Backend(StrEnum):
     """`warm` forks parked jobs from a zygote; `cold` starts a sandbox for each job."""
@@ -66,6 +69,8 @@ class Settings:
             raise ValueError("SLOTS must be at least 1, PARKED and MAX_WAITING not negative")
         if self.uid_base < 1000:
             raise ValueError("UID_BASE must be at least 1000: below are users of the system")
+        if len(self.node) > _NODE_CHARACTERS:
+            raise ValueError(f"NODE must have at most {_NODE_CHARACTERS} characters: session ids begin with it")
 
     @property
     def node_name(self) -> str:

@@ -18,6 +18,7 @@ from services.sandbox.adapters.sandboxd_connection import Connection
 from services.sandbox.artifacts import CHUNK_BYTES
 from services.sandbox.domain import (
     ArtifactChunk,
+    Check,
     DroppedFile,
     Event,
     Finished,
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 _READY_SECONDS = 150.0
 _RESTART_DELAYS = (0.0, 0.2, 1.0, 5.0)
 _LASTING_SECONDS = 10.0
+# So many supervisors that died without a word mean that none will ever speak.
+_HOPELESS = 3
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
@@ -48,6 +51,7 @@ class SandboxdJail:
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
+        self._broken: Isolation | None = None
 
     async def start(self) -> None:
         """Start the supervisor and keep one running."""
@@ -62,6 +66,8 @@ class SandboxdJail:
     @property
     def known_isolation(self) -> Isolation | None:
         """The newest proof, None while there is none."""
+        if self._broken is not None:
+            return self._broken
         return self._connection.isolation if self._connection else None
 
     @property
@@ -70,7 +76,12 @@ class SandboxdJail:
         return self._connection.process.pid if self._connection else 0
 
     async def isolation(self) -> Isolation:
-        found = (await self._ready()).isolation
+        try:
+            found = (await self._ready()).isolation
+        except Unavailable:
+            if self._broken is None:
+                raise
+            return self._broken
         assert found is not None
         return found
 
@@ -136,6 +147,8 @@ class SandboxdJail:
                     connection = self._connection
                     if connection is not None and connection.isolation is not None:
                         return connection
+                    if self._broken is not None:
+                        raise Unavailable("the sandbox's supervisor does not start; see its log", retry_after=5.0)
                     if connection is not None:
                         await connection.changed.wait()
                     await asyncio.sleep(0)
@@ -151,9 +164,16 @@ class SandboxdJail:
                 began = loop.time()
                 self._connection = connection = Connection(self._config)
                 self._connected.set()
+                await connection.changed.wait()
+                if connection.isolation is not None:
+                    self._broken = None
                 await connection.closed.wait()
                 self._connected.clear()
                 self._connection = None
+                proved = connection.isolation is not None
+                if not proved and failures + 1 >= _HOPELESS:
+                    self._broken = _never_started(self._config)
+                    self._connected.set()  # whoever waits learns that there is nothing to wait for
                 await connection.reap()
                 log.warning("the supervisor ended and is started again", extra={"event": "sandboxd.restarted"})
                 failures = 0 if loop.time() - began > _LASTING_SECONDS else failures + 1
@@ -217,3 +237,13 @@ def _finished(header: dict[str, Any]) -> Finished:
         state_lost=header["state_lost"],
         detail=header["detail"],
     )
+
+
+def _never_started(config: Config) -> Isolation:
+    check = Check(
+        name="supervisor_starts",
+        passed=False,
+        detail=f"{_HOPELESS} supervisors ended before they could prove anything",
+        remedy="read the service's log (standard error) for the supervisor's last words, fix that, and restart",
+    )
+    return Isolation(safe=False, backend=config.backend, cgroup="none", checks=[check])

@@ -58,6 +58,7 @@ class Launcher:
         self.alive = True
         self._loop = loop
         self._on_change = on_change
+        self._said = ""
         self._control, theirs = frames.pair()
         self._diagnostics = os.memfd_create("diagnostics", os.MFD_CLOEXEC)
         self.pid = _spawn(recipe, uid, theirs, self._diagnostics)
@@ -73,8 +74,10 @@ class Launcher:
         frames.send(self._control, {"kind": "job"}, fds=[control.fileno(), out_fd, err_fd])
 
     def diagnostics(self) -> str:
-        """Return what bubblewrap or the launcher wrote to standard error."""
-        return os.pread(self._diagnostics, _DIAGNOSTIC_BYTES, 0).decode("utf-8", "replace").strip()
+        """Return what bubblewrap or the launcher wrote to standard error, also after the end."""
+        if self._diagnostics >= 0:
+            self._said = os.pread(self._diagnostics, _DIAGNOSTIC_BYTES, 0).decode("utf-8", "replace").strip()
+        return self._said
 
     def kill(self) -> None:
         """Kill bubblewrap; the kernel then kills all that is inside, and this returns when bubblewrap is reaped."""
@@ -92,6 +95,7 @@ class Launcher:
         """Kill and release everything."""
         self.kill()
         if self._diagnostics >= 0:
+            self.diagnostics()
             os.close(self._diagnostics)
             self._diagnostics = -1
 
