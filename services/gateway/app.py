@@ -12,7 +12,20 @@ from services.gateway import docs, openai_errors, openapi, pages, problems
 from services.gateway.dependencies import Parts
 from services.gateway.middleware import BodyLimit, Envelope
 from services.gateway.problems import Problem
-from services.gateway.routes import agents, approvals, artifacts, chat, health, keys, models, responses, runs, sources
+from services.gateway.routes import (
+    agents,
+    approvals,
+    artifacts,
+    chat,
+    conversations,
+    health,
+    keys,
+    models,
+    responses,
+    runs,
+    sources,
+    usage,
+)
 from services.gateway.settings import Settings
 from services.gateway.tracing import Traced
 
@@ -25,7 +38,21 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
     app.state.parts = parts
     problems.install(app, _failure)
     openapi.install(app)
-    for module in (runs, approvals, sources, artifacts, agents, models, chat, responses, keys, health, docs):
+    for module in (
+        runs,
+        conversations,
+        approvals,
+        sources,
+        artifacts,
+        agents,
+        models,
+        usage,
+        chat,
+        responses,
+        keys,
+        health,
+        docs,
+    ):
         app.include_router(module.router)
     app.include_router(pages.router())
     app.add_middleware(BodyLimit, limit=body_limit(parts.settings))

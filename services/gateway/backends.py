@@ -13,8 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from proctor.approval.v1 import approval_service_pb2_grpc as approval
 from proctor.orchestrator.v1 import agent_service_pb2_grpc as agents
 from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifacts
+from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversations
 from proctor.orchestrator.v1 import model_service_pb2_grpc as models
 from proctor.orchestrator.v1 import run_service_pb2_grpc as runs
+from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage
 from proctor.retrieval.v1 import retrieval_service_pb2_grpc as retrieval
 from proctor.retrieval.v1 import source_service_pb2_grpc as sources
 
@@ -37,6 +39,8 @@ class Backends:
     agents: agents.AgentServiceAsyncStub
     models: models.ModelServiceAsyncStub
     artifacts: artifacts.ArtifactServiceAsyncStub
+    conversations: conversations.ConversationServiceAsyncStub
+    usage: usage.UsageServiceAsyncStub
     retrieval: retrieval.RetrievalServiceAsyncStub
     sources: sources.SourceServiceAsyncStub
     approvals: approval.ApprovalServiceAsyncStub
@@ -57,6 +61,8 @@ def connect(channels: Mapping[str, Channel]) -> Backends:
         agents=agents.AgentServiceStub(orchestrator),
         models=models.ModelServiceStub(orchestrator),
         artifacts=artifacts.ArtifactServiceStub(orchestrator),
+        conversations=conversations.ConversationServiceStub(orchestrator),
+        usage=usage.UsageServiceStub(orchestrator),
         retrieval=retrieval.RetrievalServiceStub(retrieval_channel),
         sources=sources.SourceServiceStub(retrieval_channel),
         approvals=approval.ApprovalServiceStub(channels["approval"]),

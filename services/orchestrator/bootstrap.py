@@ -13,8 +13,10 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from proctor.orchestrator.v1 import agent_service_pb2_grpc as agent_grpc
 from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifact_grpc
+from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversation_grpc
 from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
 from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
+from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
@@ -42,6 +44,7 @@ from services.orchestrator.models.compose import Models, build_models
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
 from services.orchestrator.rpc import AgentServicer, ArtifactServicer, ModelServicer, RunServicer
+from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
 from services.orchestrator.runner import Runner
 from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
@@ -63,6 +66,8 @@ GRPC_SERVICES = (
     "proctor.orchestrator.v1.AgentService",
     "proctor.orchestrator.v1.ModelService",
     "proctor.orchestrator.v1.ArtifactService",
+    "proctor.orchestrator.v1.ConversationService",
+    "proctor.orchestrator.v1.UsageService",
 )
 
 
@@ -220,6 +225,7 @@ class _Orchestrator:
             ModelServicer(models.catalogue),
             ArtifactServicer(artifacts),
         )
+        self._keepers = (ConversationServicer(database.conversations), UsageServicer(database.usage, clock))
         platform.telemetry.meter(SCOPE).create_observable_gauge(
             "proctor.runs.active", callbacks=[self._observe], unit="{run}", description="Legs at work on this replica"
         )
@@ -233,6 +239,9 @@ class _Orchestrator:
         agent_grpc.add_AgentServiceServicer_to_server(agents, server)
         model_grpc.add_ModelServiceServicer_to_server(models, server)
         artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
+        conversations, usage = self._keepers
+        conversation_grpc.add_ConversationServiceServicer_to_server(conversations, server)
+        usage_grpc.add_UsageServiceServicer_to_server(usage, server)
 
     async def start(self) -> None:
         await self._models.start()

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from services.chassis.identity import Principal
 from services.orchestrator.domain.agent import ToolBinding
-from services.orchestrator.domain.conversation import StoredMessage
+from services.orchestrator.domain.conversation import Conversation, Feedback, StoredMessage
 from services.orchestrator.domain.messages import Artifact
+from services.orchestrator.domain.usage import Quota, UsageDay
 from services.orchestrator.evidence import Finding
 from services.orchestrator.tools.ports import Consent
 
@@ -47,6 +48,34 @@ class Conversations(Protocol):
     async def history(self, tenant: str, user: str, conversation_id: str) -> Sequence[StoredMessage]: ...
 
     async def tool_memory(self, tenant: str, user: str, conversation_id: str) -> bytes: ...
+
+
+class ConversationKeeper(Conversations, Protocol):
+    """Conversations as their owner tends them. Each raises ConversationNotFound for what is missing or another's."""
+
+    async def get(self, tenant: str, user: str, conversation_id: str) -> Conversation: ...
+
+    async def rename(self, tenant: str, user: str, conversation_id: str, title: str) -> bool: ...
+
+    async def delete(self, tenant: str, user: str, conversation_id: str) -> None: ...
+
+    async def rate(self, tenant: str, user: str, conversation_id: str, message_id: str, feedback: Feedback) -> None: ...
+
+    async def everything(self, tenant: str, user: str, conversation_id: str) -> Sequence[StoredMessage]: ...
+
+    async def list(
+        self, tenant: str, user: str, *, query: str, limit: int, after: tuple[datetime, str] | None
+    ) -> Sequence[Conversation]: ...
+
+
+class UsageKeeper(Protocol):
+    """Quotas of tenants and what was used of them."""
+
+    async def set_quota(self, tenant: str, quota: Quota) -> None: ...
+
+    async def quotas(self, tenant: str) -> Sequence[Quota]: ...
+
+    async def by_day(self, tenant: str, *, since: datetime, user: str) -> Sequence[UsageDay]: ...
 
 
 class GateVerdict(Enum):

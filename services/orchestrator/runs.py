@@ -34,6 +34,7 @@ from services.orchestrator.domain.run import (
     RunState,
 )
 from services.orchestrator.domain.state import Progress, RunSpec
+from services.orchestrator.history import DEFAULT_OUTPUT, message_tokens
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
 from services.orchestrator.models.ports import Catalogue, ModelInfo, Purpose
@@ -122,7 +123,7 @@ class Runs:
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)
         progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
-        new = self._new_run(command, spec, progress, user)
+        new = self._new_run(command, spec, progress, user, principal.key_id)
         run, journal = await self._journals.admit(new)
         if journal is None:
             return run
@@ -295,7 +296,9 @@ class Runs:
             earlier.append(entry.message)
         return earlier
 
-    def _new_run(self, command: StartRun, spec: RunSpec, progress: Progress, user: Message | None) -> NewRun:
+    def _new_run(
+        self, command: StartRun, spec: RunSpec, progress: Progress, user: Message | None, key_id: str
+    ) -> NewRun:
         now = self._clock.now()
         question = progress.messages[progress.turn_start].text.strip()
         context = trace.get_current_span().get_span_context()
@@ -316,6 +319,8 @@ class Runs:
             labels=command.labels,
             trace_id=f"{context.trace_id:032x}" if context.is_valid else "",
         )
+        reserved = command.sampling.max_output_tokens or DEFAULT_OUTPUT
+        reserved += sum(message_tokens(message) for message in progress.messages)
         return NewRun(
             run=run,
             request_digest=command.digest,
@@ -323,7 +328,8 @@ class Runs:
             user_message=user,
             title="" if command.conversation_id or not spec.conversation_id else _title(question),
             supersede_message_id=command.supersede_message_id,
-            key_id=spec.principal.key_id,
+            key_id=key_id,
+            reserved_tokens=reserved,
         )
 
 
