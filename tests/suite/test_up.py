@@ -64,7 +64,9 @@ def members(process: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
     return {each.cmdline()[-1].removeprefix("services."): each for each in children if len(each.cmdline()) == 3}
 
 
-@pytest.mark.parametrize("mode", [[], ["--in-process"]], ids=["processes", "one-process"])
+@pytest.mark.parametrize(
+    "mode", [[], pytest.param(["--in-process"], marks=pytest.mark.prove)], ids=["processes", "one-process"]
+)
 def test_it_starts_answers_with_a_citation_and_ends(mode: list[str], tmp_path: Path) -> None:
     handbook = str(ROOT / "examples" / "handbook")
     tour = ["--ingest", handbook, "--source", "handbook", "--ask", "What is the mileage rate for cars?", "--once"]
