@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -312,6 +313,19 @@ async def test_a_pause_is_parked_with_what_it_waits_for(database: Database) -> N
     assert resumed is not None
     assert (resumed.taken_over, resumed.run.pending) == (False, waits)
     assert await database.runs.parked() == []
+
+
+async def test_callers_that_give_up_leave_no_transaction_open(database: Database) -> None:
+    chance = random.Random(1)
+    for _ in range(30):
+        given_up = [asyncio.create_task(database.runs.admit(new_run(), ONE)) for _ in range(4)]
+        await asyncio.sleep(chance.uniform(0, 0.012))
+        for task in given_up:
+            task.cancel()
+        await asyncio.wait(given_up)
+        # A transaction left open would hold SQLite's write lock, for which others wait 5 s and fail.
+        async with asyncio.timeout(4):
+            await database.runs.admit(new_run(), ONE)
 
 
 async def test_a_process_that_holds_the_database_alone_disowns_all(database: Database) -> None:
