@@ -1,0 +1,177 @@
+"""The client for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from proctor.client import requests
+from proctor.client.answer import Answer, fold
+from proctor.client.errors import ConnectionLost
+from proctor.client.follow import BACKOFF, Position
+from proctor.client.grpc_transport import AsyncGrpcTransport, Token
+from proctor.client.http_transport import AsyncHttpTransport
+from proctor.orchestrator.v1.events_pb2 import RunEvent
+from proctor.orchestrator.v1.run_service_pb2 import (
+    CallDecision,
+    ListRunsRequest,
+    ListRunsResponse,
+    ResumeRunRequest,
+    RunState,
+    StartRunRequest,
+)
+from proctor.orchestrator.v1.run_service_pb2 import Run as RunRecord
+
+
+class AsyncTransport(Protocol):
+    """A way to the server. Streams raise ConnectionLost when they break and may be opened again."""
+
+    def start(self, request: StartRunRequest) -> AsyncIterator[RunEvent]: ...
+
+    def watch(self, run_id: str, after: int) -> AsyncIterator[RunEvent]: ...
+
+    def resume(self, request: ResumeRunRequest) -> AsyncIterator[RunEvent]: ...
+
+    async def cancel(self, run_id: str) -> RunState.ValueType: ...
+
+    async def get(self, run_id: str) -> RunRecord: ...
+
+    async def list(self, request: ListRunsRequest) -> ListRunsResponse: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncRun:
+    """One run being followed. Iterate it for its events; `answer` is what they add up to so far.
+
+    A lost connection is taken up again after the last event seen; none is given twice and none is missed.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        open_first: Callable[[], AsyncIterator[RunEvent]],
+        position: Position,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._transport = transport
+        self._open_first = open_first
+        self._position = position
+        self._sleep = sleep
+        self.answer = Answer(run_id=position.run_id)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, empty until its first event."""
+        return self._position.run_id
+
+    async def __aiter__(self) -> AsyncIterator[RunEvent]:
+        position, opened = self._position, self._open_first
+        while True:
+            try:
+                async for event in opened():
+                    if position.advance(event):
+                        self.answer = fold(self.answer, event)
+                        yield event
+            except ConnectionLost:
+                wait = position.next_wait()
+                if position.ended:
+                    return
+                if wait is None:
+                    raise
+                await self._sleep(wait)
+            else:
+                return
+            if position.run_id:
+                opened = self._watch
+
+    async def wait(self) -> Answer:
+        """Read to the end, or to a pause that nobody has decided, and return the answer."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    def _watch(self) -> AsyncIterator[RunEvent]:
+        return self._transport.watch(self._position.run_id, self._position.after)
+
+
+class AsyncClient:
+    """Asks, watches, decides.
+
+    `address` is the gateway's URL, or `grpc://host:port` (or `unix:/path`) of the orchestrator.
+    `key` is an API key for HTTP; `token` makes signed service tokens for gRPC.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        key: str = "",
+        *,
+        token: Token | None = None,
+        transport: AsyncTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        backoff: Sequence[float] = BACKOFF,
+    ) -> None:
+        self._transport = transport or _transport(address, key, token)
+        self._sleep = sleep
+        self._backoff = backoff
+
+    def ask(self, question: requests.Question, **options: Any) -> AsyncRun:
+        """Start a run and follow it; `options` are fields of StartRunRequest, and `agent`."""
+        request = requests.start(question, f"client:{uuid.uuid4().hex}", **options)
+        return self._run(lambda: self._transport.start(request), Position(backoff=self._backoff))
+
+    def watch(self, run_id: str, after: int = 0) -> AsyncRun:
+        """Follow a run that exists, after a sequence."""
+        position = Position(run_id, after, self._backoff)
+        return self._run(lambda: self._transport.watch(run_id, position.after), position)
+
+    def resume(
+        self, run_id: str, decisions: Sequence[CallDecision] = (), *, text: str = "", after: int = 0
+    ) -> AsyncRun:
+        """Bring decisions to a paused run and follow what comes."""
+        request = requests.resume(run_id, decisions, text, after)
+        return self._run(lambda: self._transport.resume(request), Position("", after, self._backoff))
+
+    async def cancel(self, run_id: str) -> RunState.ValueType:
+        """Ask a run to stop; returns its state then."""
+        return await self._transport.cancel(run_id)
+
+    async def get(self, run_id: str) -> RunRecord:
+        """Return one run."""
+        return await self._transport.get(run_id)
+
+    async def runs(self, **filters: Any) -> AsyncIterator[RunRecord]:
+        """Yield the caller's runs, newest first, page by page; `filters` are fields of ListRunsRequest."""
+        request = ListRunsRequest(**filters)
+        while True:
+            page = await self._transport.list(request)
+            for run in page.runs:
+                yield run
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def close(self) -> None:
+        """Close the connections. Runs go on."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _run(self, open_first: Callable[[], AsyncIterator[RunEvent]], position: Position) -> AsyncRun:
+        return AsyncRun(self._transport, open_first, position, self._sleep)
+
+
+def _transport(address: str, key: str, token: Token | None) -> AsyncTransport:
+    if address.startswith(("http://", "https://")):
+        return AsyncHttpTransport(address, key)
+    return AsyncGrpcTransport(address.removeprefix("grpc://"), token)
