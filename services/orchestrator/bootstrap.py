@@ -33,6 +33,7 @@ from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.consent import Consents
+from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
 from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate, GateSettings
@@ -41,6 +42,7 @@ from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
 from services.orchestrator.models.compose import Models, build_models
+from services.orchestrator.models.tokens import warm_up
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
 from services.orchestrator.rpc import AgentServicer, ArtifactServicer, ModelServicer, RunServicer
@@ -159,8 +161,9 @@ class _Orchestrator:
         agents = AgentDirectory(load_agents(settings.config_file, prompts))
         runner = Runner(
             preparer=Preparer(retrieval, models.catalogue, prompts),
-            loop=Loop(Speaker(models.chat, ids), gate),
+            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids)),
             consents=consents,
+            catalogue=models.catalogue,
             tracer=tracer,
             clock=clock,
             ids=ids,
@@ -249,6 +252,8 @@ class _Orchestrator:
         self._background.tasks = [
             asyncio.create_task(self._reconciler.run(), name="reconciler"),
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
+            # Loading the encoding's tables takes half a second; it must not happen inside a run.
+            asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
         ]
 
     async def drain(self) -> None:

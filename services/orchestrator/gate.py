@@ -350,7 +350,8 @@ class Gate:
             facts += [EvidenceAdded(evidence=e, call_id=pending.call.call_id) for e in new]
         facts += [ArtifactCreated(artifact=a, call_id=pending.call.call_id) for a in result.artifacts]
         body = outcomes.with_evidence(outcomes.clean(result.text), read)
-        shown = outcomes.cut("\n\n".join(t for t in (note, body) if t), self._settings.result_characters)
+        limit = min(self._settings.result_characters, leg.result_characters)
+        shown = outcomes.cut("\n\n".join(t for t in (note, body) if t), limit)
         message = outcomes.tool_message(pending.call, shown.text, result.images)
         leg.progress.settle(pending.settled(status, message))
         facts.append(

@@ -18,7 +18,11 @@ from services.orchestrator.journal.journal import RunJournal
 
 @dataclass(slots=True, kw_only=True)
 class Leg:
-    """What the loop and the gate work with. `parent` is the trace context of the leg's span."""
+    """What the loop and the gate work with.
+
+    `parent` is the trace context of the leg's span; `result_characters` the most of one tool result that the model's
+    window bears.
+    """
 
     spec: RunSpec
     progress: Progress
@@ -28,6 +32,7 @@ class Leg:
     memory: ConversationMemory
     parent: Context
     step_id: str = ""
+    result_characters: int = 32_000
     _since: float = field(default=0.0)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from services.orchestrator.budget import exhausted
 from services.orchestrator.checks import stop_asked
+from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.domain.events import Notice, Stage, StageChanged, ToolCallProposed
 from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
 from services.orchestrator.domain.state import Pending, Phase
@@ -30,9 +31,10 @@ class LoopEnd(Enum):
 class Loop:
     """Rounds of one run."""
 
-    def __init__(self, speaker: Speaker, gate: Gate) -> None:
+    def __init__(self, speaker: Speaker, gate: Gate, compactor: Compactor) -> None:
         self._speaker = speaker
         self._gate = gate
+        self._compactor = compactor
 
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Go on from where the leg stands; return why it stopped, and the last reply when it answered."""
@@ -64,6 +66,7 @@ class Loop:
         if stop_asked(progress.unknown_tools):
             await self._begin_closing(leg, "tools that do not exist were called again and again", tell=False)
             return None
+        await self._compactor.keep_within(leg)
         messages = tuple(progress.messages)
         if progress.asked_again:
             messages += (text_message(Role.USER, _ASK_AGAIN),)

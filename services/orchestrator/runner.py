@@ -17,6 +17,7 @@ from services.chassis.clock import Clock, Ids
 from services.chassis.errors import ServiceError
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.consent import Consents
+from services.orchestrator.context.room import result_limit
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
 from services.orchestrator.domain.events import (
     RunCancelled,
@@ -35,7 +36,7 @@ from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
 from services.orchestrator.models.errors import ModelError
-from services.orchestrator.models.ports import ModelReply
+from services.orchestrator.models.ports import Catalogue, ModelReply
 
 _log = logging.getLogger(__name__)
 _propagator = TraceContextTextMapPropagator()
@@ -80,11 +81,20 @@ class Runner:
     """Leads legs. It holds no state between them."""
 
     def __init__(
-        self, *, preparer: Preparer, loop: Loop, consents: Consents, tracer: Tracer, clock: Clock, ids: Ids
+        self,
+        *,
+        preparer: Preparer,
+        loop: Loop,
+        consents: Consents,
+        catalogue: Catalogue,
+        tracer: Tracer,
+        clock: Clock,
+        ids: Ids,
     ) -> None:
         self._preparer = preparer
         self._loop = loop
         self._consents = consents
+        self._catalogue = catalogue
         self._tracer = tracer
         self._clock = clock
         self._ids = ids
@@ -108,6 +118,7 @@ class Runner:
             dedup=Deduplicator(progress.seen, memory, self._clock),
             memory=memory,
             parent=trace.set_span_in_context(span),
+            result_characters=result_limit(self._window(spec)),
         )
         end = LegEnd.FAILED
         try:
@@ -282,6 +293,13 @@ class Runner:
         now = self._clock.now()
         ids = [self._ids.new() for _ in turn[:-1]] + [leg.spec.answer_message_id]
         return tuple(replace(m, message_id=i, created_at=now) for m, i in zip(turn, ids, strict=False))
+
+    def _window(self, spec: RunSpec) -> int:
+        """Return the model's window; 0 when the model left the catalogue, which the first call will say."""
+        try:
+            return self._catalogue.get(spec.model).window
+        except ServiceError:
+            return 0
 
     # --- tracing --------------------------------------------------------------------------------------------------
 

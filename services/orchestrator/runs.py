@@ -13,6 +13,8 @@ from services.chassis.errors import InvalidRequest, Unavailable
 from services.chassis.identity import Principal
 from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.budget import Caps
+from services.orchestrator.context.counting import safe_estimate, total_tokens
+from services.orchestrator.context.room import DEFAULT_OUTPUT
 from services.orchestrator.continuation import encode
 from services.orchestrator.domain.agent import Agent, SourceBinding
 from services.orchestrator.domain.events import PauseKind, RunStarted
@@ -34,7 +36,6 @@ from services.orchestrator.domain.run import (
     RunState,
 )
 from services.orchestrator.domain.state import Progress, RunSpec
-from services.orchestrator.history import DEFAULT_OUTPUT, message_tokens
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
 from services.orchestrator.models.ports import Catalogue, ModelInfo, Purpose
@@ -320,7 +321,7 @@ class Runs:
             trace_id=f"{context.trace_id:032x}" if context.is_valid else "",
         )
         reserved = command.sampling.max_output_tokens or DEFAULT_OUTPUT
-        reserved += sum(message_tokens(message) for message in progress.messages)
+        reserved += total_tokens(progress.messages, safe_estimate)
         return NewRun(
             run=run,
             request_digest=command.digest,

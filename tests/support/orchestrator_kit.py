@@ -15,6 +15,7 @@ from opentelemetry.trace import NoOpTracer
 from services.chassis.canonical import canonical_json
 from services.chassis.identity import Principal
 from services.orchestrator.consent import Consents
+from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
 from services.orchestrator.domain.agent import Agent, ToolBinding
 from services.orchestrator.domain.events import Event, ToolCallFinished, ToolCallStarted
@@ -25,7 +26,16 @@ from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate, GateSettings
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop
-from services.orchestrator.models.ports import CallPiece, CallTiming, ModelEvent, ModelReply, ModelRequest, TextPiece
+from services.orchestrator.models.ports import (
+    CallPiece,
+    CallTiming,
+    ModelEvent,
+    ModelInfo,
+    ModelReply,
+    ModelRequest,
+    Purpose,
+    TextPiece,
+)
 from services.orchestrator.ports import (
     ApprovalRecord,
     ApprovalRequest,
@@ -204,6 +214,24 @@ class ScriptedModel:
 
 
 @dataclass
+class FakeCatalogue:
+    """One model, whatever it is called."""
+
+    window: int = 128_000
+
+    def get(self, model_id: str) -> ModelInfo:
+        return ModelInfo(
+            model_id=model_id, upstream_name=model_id, window=self.window, output_limit=0, capabilities=frozenset()
+        )
+
+    def default(self, purpose: Purpose) -> ModelInfo:
+        return self.get("m1")
+
+    def list(self) -> tuple[ModelInfo, ...]:
+        return (self.get("m1"),)
+
+
+@dataclass
 class Bench:
     """A leg with everything around it."""
 
@@ -212,10 +240,15 @@ class Bench:
     approvals: FakeApprovals
     gate: Gate
     clock: FakeClock
+    window: int = 128_000
 
     def loop(self, model: ScriptedModel) -> Loop:
         """Return a loop over `model` and this bench's gate."""
-        return Loop(Speaker(model, SequentialIds("mc")), self.gate)
+        return Loop(Speaker(model, SequentialIds("mc")), self.gate, self.compactor(model))
+
+    def compactor(self, model: ScriptedModel) -> Compactor:
+        """Return a compactor that asks `model`."""
+        return Compactor(model, FakeCatalogue(self.window), SequentialIds("cc"))
 
     def propose(self, *calls: ToolCall) -> None:
         """Put the leg where the model has asked for `calls`."""

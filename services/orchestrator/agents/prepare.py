@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.agents.prompt import PromptContext, Prompts
+from services.orchestrator.context.counting import counter_for
+from services.orchestrator.context.room import Room
 from services.orchestrator.domain.events import EvidenceAdded, Fact, Notice, Stage, StageChanged
 from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.evidence import render
-from services.orchestrator.history import fit_history
 from services.orchestrator.leg import Leg
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval
@@ -30,36 +31,34 @@ class Preparer:
         """Fetch, build the prompt, and save it: afterwards the first round can begin."""
         spec, progress = leg.spec, leg.progress
         facts: list[Fact] = []
-        documents = await self._fetch(leg, facts)
+        model = self._catalogue.get(spec.model)
+        room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
+        room.take_fixed(self._system(leg, ""), spec.tools)
+        turn = room.fit_question(progress.messages[progress.turn_start :])
+        documents = await self._fetch(leg, room, facts)
         in_system = bool(documents) and self._prompts.places_documents(spec.agent)
-        system = self._prompts.render(
+        if documents and not in_system:
+            turn = _with_documents(turn, documents)
+        history = room.fit_history(progress.messages[: progress.turn_start])
+        system = self._system(leg, documents if in_system else "")
+        progress.replace_messages([system, *history, *turn], 1 + len(history))
+        progress.phase = Phase.ROUND_START
+        await leg.commit(*facts)
+
+    def _system(self, leg: Leg, documents: str) -> Message:
+        spec = leg.spec
+        text = self._prompts.render(
             spec.agent,
             PromptContext(
                 today=leg.clock.now(),
                 tools=tuple(tool.name for tool in spec.tools),
                 user=spec.principal.user,
-                documents=documents if in_system else "",
+                documents=documents,
             ),
         )
-        if spec.instructions:
-            system = f"{system}\n\n{spec.instructions}"
-        turn = progress.messages[progress.turn_start :]
-        if documents and not in_system:
-            turn = _with_documents(turn, documents)
-        window = self._catalogue.get(spec.model).window
-        history = fit_history(
-            system=text_message(Role.SYSTEM, system),
-            history=tuple(progress.messages[: progress.turn_start]),
-            turn=tuple(turn),
-            tools=spec.tools,
-            window=window,
-            output=spec.sampling.max_output_tokens,
-        )
-        progress.replace_messages(history.messages, history.turn_start)
-        progress.phase = Phase.ROUND_START
-        await leg.commit(*facts)
+        return text_message(Role.SYSTEM, f"{text}\n\n{spec.instructions}" if spec.instructions else text)
 
-    async def _fetch(self, leg: Leg, facts: list[Fact]) -> str:
+    async def _fetch(self, leg: Leg, room: Room, facts: list[Fact]) -> str:
         """Return the documents that the agent prefetches, numbered and rendered; empty when it fetches none."""
         spec = leg.spec
         sources = expose(spec.agent).prefetch
@@ -75,9 +74,15 @@ class Preparer:
         if not result.findings:
             facts.append(Notice(code="no_results", text="The search found nothing that fits the question."))
             return "The search in the documents found nothing that fits the question."
-        read, new = leg.progress.evidence.add(result.findings)
+        findings = room.fit_documents(result.findings)
+        if len(findings) < len(result.findings):
+            left_out = len(result.findings) - len(findings)
+            facts.append(
+                Notice(code="documents_cut", text=f"{left_out} documents found do not fit the model's window.")
+            )
+        read, new = leg.progress.evidence.add(findings)
         facts += [EvidenceAdded(evidence=item) for item in new]
-        return render(read)
+        return render(read) if read else ""
 
 
 def _question(leg: Leg) -> str:

@@ -92,8 +92,8 @@ class SegmentRef:
 class Progress:
     """What moves while a run works. Only the leg that owns the run changes it.
 
-    `messages` is what the model reads, `turn_start` the index of this turn's user message. `next_call_id` is the id that
-    the next model call will have, known before it begins so that its text can be withdrawn. `saved_messages` and
+    `messages` is what the model reads, `turn_start` the index of this turn's user message. `next_call_id` is the id
+    that the next model call will have, known before it begins so that its text can be withdrawn. `saved_messages` and
     `saved_evidence` count what stands in `segments` already: the rest is written with the next checkpoint.
     """
 

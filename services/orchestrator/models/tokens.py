@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from functools import cache
 from typing import Protocol
@@ -56,13 +57,20 @@ class _Encoding(Protocol):
 
 @cache
 def _encoding() -> _Encoding:
-    # Imported at the first use: loading the tables takes half a second.
-    from bpe_openai import get_encoding
+    # Imported at the first use: loading the tables takes half a second. It reads them by a deprecated function.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from bpe_openai import get_encoding
 
-    encoding: _Encoding = get_encoding("o200k_base")
+        encoding: _Encoding = get_encoding("o200k_base")
     return encoding
 
 
 def count_tokens(text: str) -> int:
     """Return the tokens of `text` in the encoding o200k; about 10 million tokens a second."""
     return len(_encoding().encode_ordinary(text))
+
+
+def warm_up() -> None:
+    """Load the encoding's tables, for a thread to do before anyone counts."""
+    _encoding()

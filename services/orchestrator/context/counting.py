@@ -1,0 +1,54 @@
+"""Tokens of messages, before they are sent: exactly for models whose encoding we carry, safely for all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from services.orchestrator.domain.messages import MediaPart, Message, TextPart, ToolSpec
+from services.orchestrator.models.ports import ModelInfo
+from services.orchestrator.models.tokens import IMAGE_TOKENS, count_tokens
+
+Count = Callable[[str], int]
+# Role, separators and ids around a message or call, and a tool's injected reason.
+OVERHEAD = 8
+TOOL_OVERHEAD = 48
+_O200K = re.compile(r"^(gpt-4o|gpt-4\.1|gpt-5|o[134](-|$)|chatgpt-)")
+
+
+def safe_estimate(text: str) -> int:
+    """Return an estimate that errs upwards: a token for three ASCII characters, one for each other character."""
+    ascii_count = sum(1 for character in text if character < "\x80") if not text.isascii() else len(text)
+    return -(-ascii_count // 3) + len(text) - ascii_count
+
+
+def counter_for(model: ModelInfo) -> Count:
+    """Return the counter of a model: its own encoding when it is o200k, the safe estimate otherwise."""
+    return count_tokens if _O200K.match(model.upstream_name) else safe_estimate
+
+
+def message_tokens(message: Message, count: Count) -> int:
+    """Return the tokens of a whole message with its calls, reasoning and pictures."""
+    tokens = OVERHEAD + (count(message.reasoning) if message.reasoning else 0)
+    for part in message.parts:
+        match part:
+            case TextPart(text=text):
+                tokens += count(text)
+            case MediaPart(is_image=True):
+                tokens += IMAGE_TOKENS
+            case MediaPart():
+                tokens += OVERHEAD
+    for call in message.tool_calls:
+        written = call.arguments_json.decode(errors="replace") or call.malformed_arguments
+        tokens += OVERHEAD + count(call.name + written + call.reason)
+    return tokens
+
+
+def total_tokens(messages: Iterable[Message], count: Count) -> int:
+    """Return the tokens of messages together."""
+    return sum(message_tokens(message, count) for message in messages)
+
+
+def tools_tokens(tools: Iterable[ToolSpec], count: Count) -> int:
+    """Return the tokens of tool schemas with the injected reason."""
+    return sum(TOOL_OVERHEAD + count(t.name + t.description + t.parameters_json.decode()) for t in tools)
