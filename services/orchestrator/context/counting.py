@@ -13,13 +13,28 @@ Count = Callable[[str], int]
 # Role, separators and ids around a message or call, and a tool's injected reason.
 OVERHEAD = 8
 TOOL_OVERHEAD = 48
+_LONG_WORD = 12
+# Runs of letters, and every other character but blanks, which cost nothing beside a word.
+_PIECES = re.compile(r"([A-Za-z]+)|([^A-Za-z \t])")
 _O200K = re.compile(r"^(gpt-4o|gpt-4\.1|gpt-5|o[134](-|$)|chatgpt-)")
 
 
 def safe_estimate(text: str) -> int:
-    """Return an estimate that errs upwards: a token for three ASCII characters, one for each other character."""
-    ascii_count = sum(1 for character in text if character < "\x80") if not text.isascii() else len(text)
-    return -(-ascii_count // 3) + len(text) - ascii_count
+    """Return an estimate that errs upwards for prose, code, random strings and CJK text alike.
+
+    Four letters a token in words of up to twelve, two tokens for three in longer runs (hashes, base64); every digit, sign
+    and line break one; five tokens for four characters beyond ASCII, three for each beyond the basic plane.
+    """
+    tokens = wide = 0
+    for letters, other in _PIECES.findall(text):
+        if letters:
+            size = len(letters)
+            tokens += -(-size // 4) if size <= _LONG_WORD else -(-size * 2 // 3)
+        elif other < "\x80":
+            tokens += 1
+        else:
+            wide += 1 if other <= "\uffff" else 3
+    return tokens + -(-wide * 5 // 4)
 
 
 def counter_for(model: ModelInfo) -> Count:
