@@ -77,6 +77,7 @@ export class ApprovalsPage {
     if (known) return known.element;
     const Card = approval.kind === "question" ? QuestionCard : ApprovalCard;
     const card = new Card(approval, {
+      heading: "h2",
       now: this.app.now,
       decide: async (body) => {
         await this.app.api.decide(approval.approvalId, body);

@@ -27,9 +27,17 @@ function codeBlock(content, language) {
   return `<pre data-lang="${escape(language)}"><code>${escape(content)}</code></pre>`;
 }
 
-/** Shows Markdown in `element`; `update(text)` keeps the nodes of unchanged blocks. `enhance(node)` is called on each new block. */
+const REREAD = 2; // blocks at the end that may still change
+
+/**
+ * Shows Markdown in `element`; `update(text)` keeps the nodes of unchanged blocks. `enhance(node)` is called on each new block.
+ * While the text only grows, just its last two blocks are read again: a block that has begun (a lone "2") may yet turn out to
+ * belong to the one before it ("2." of a list), and nothing reaches back further.
+ */
 export class MarkdownView {
   #blocks = []; // { source, node }
+  #text = "";
+  #tail = 0; // where the last block but one begins, in characters
 
   constructor(element, enhance) {
     this.element = element;
@@ -37,20 +45,29 @@ export class MarkdownView {
   }
 
   update(text) {
+    const grows = this.#blocks.length > REREAD && text.startsWith(this.#text);
+    const first = grows ? this.#blocks.length - REREAD : 0;
+    const from = grows ? this.#tail : 0;
+    const lines = text.slice(from).split("\n");
     const env = {};
-    const groups = topLevelBlocks(markdown.parse(text, env));
-    groups.forEach((tokens, index) => {
-      const source = fingerprint(tokens, text);
-      const known = this.#blocks[index];
-      if (known?.source === source) return;
-      const node = h("div", { class: "block" }, sanitized(markdown.renderer.render(tokens, markdown.options, env)));
-      wrapTables(node);
-      this.enhance(node);
-      if (known) known.node.replaceWith(node);
-      else this.element.append(node);
-      this.#blocks[index] = { source, node };
-    });
-    for (const stale of this.#blocks.splice(groups.length)) stale.node.remove();
+    const groups = topLevelBlocks(markdown.parse(lines.join("\n"), env));
+    groups.forEach((tokens, index) => this.#place(first + index, tokens, lines, env));
+    for (const stale of this.#blocks.splice(first + groups.length)) stale.node.remove();
+    const tailLine = groups.at(-REREAD)?.[0].map?.[0] ?? 0;
+    this.#tail = from + lines.slice(0, tailLine).reduce((sum, line) => sum + line.length + 1, 0);
+    this.#text = text;
+  }
+
+  #place(index, tokens, lines, env) {
+    const source = fingerprint(tokens, lines);
+    const known = this.#blocks[index];
+    if (known?.source === source) return;
+    const node = h("div", { class: "block" }, sanitized(markdown.renderer.render(tokens, markdown.options, env)));
+    wrapTables(node);
+    this.enhance(node);
+    if (known) known.node.replaceWith(node);
+    else this.element.append(node);
+    this.#blocks[index] = { source, node };
   }
 }
 
@@ -66,14 +83,14 @@ function topLevelBlocks(tokens) {
 }
 
 /** What a block's look depends on: its lines, and its kind (the last line may turn a paragraph into a heading). */
-function fingerprint(tokens, text) {
+function fingerprint(tokens, lines) {
   const [from, to] = tokens[0].map ?? [0, 0];
-  return `${tokens[0].type}\n${text.split("\n", to).slice(from).join("\n")}`;
+  return `${tokens[0].type}\n${lines.slice(from, to).join("\n")}`;
 }
 
 function wrapTables(node) {
   for (const table of node.querySelectorAll("table")) {
-    const frame = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": t("table") });
+    const frame = h("div", { class: "table-frame", tabindex: "0", role: "group", "aria-label": t("table") });
     table.replaceWith(frame);
     frame.append(table);
   }

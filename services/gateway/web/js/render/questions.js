@@ -10,7 +10,7 @@ const INPUTS = { text: "text", number: "number", date: "date", email: "email", u
 export class QuestionCard {
   #readers = [];
 
-  constructor(approval, { decide, now }) {
+  constructor(approval, { decide, now, heading = "h3" }) {
     this.countdown = new Countdown(approval, now, () => { this.fields.disabled = true; });
     this.status = h("p", { class: "slip-status", role: "status" });
     this.fields = h("fieldset", {}, h("legend", { class: "visually-hidden" }, t("answerQuestions")));
@@ -33,7 +33,7 @@ export class QuestionCard {
     this.element = h(
       "section",
       { class: "slip questions", tabindex: "-1", "aria-label": t("answerQuestions"), dataset: { approval: approval.approvalId } },
-      h("header", {}, h("h3", {}, t("answerQuestions")), this.countdown.element),
+      h("header", {}, h(heading, {}, t("answerQuestions")), this.countdown.element),
       form,
       this.status,
     );

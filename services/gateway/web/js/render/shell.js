@@ -104,8 +104,8 @@ export class Shell {
 
   #side() {
     const side = h(
-      "div",
-      { class: "side", id: "side" },
+      "aside",
+      { class: "side", id: "side", "aria-label": t("menu") },
       h("div", { class: "side-head" }, wordmark()),
       h("a", { href: "/", class: "button new" }, icon("plus"), t("newQuestion")),
       h("nav", { "aria-label": t("navigation") }, [...this.links.values()]),

@@ -55,13 +55,13 @@ export class TurnView {
       this.notes.update(view.evidence);
       this.element.classList.toggle("has-notes", view.evidence.length > 0);
     }
+    if (view.evidence !== before?.evidence) this.citations.update(view.evidence); // before the text, whose new chips ask it
     const text = answerText(view);
     if (text !== this.#shownText) {
       this.markdown.update(text);
       this.#shownText = text;
       this.text.classList.toggle("writing", running && text !== "");
     }
-    if (view.evidence !== before?.evidence || text !== "") this.citations.update(view.evidence);
     if (view.artifacts !== before?.artifacts) this.files.update(view.artifacts);
     if (!running && view.phase !== before?.phase) this.#finish(view, text);
   }
