@@ -123,3 +123,198 @@ class ListModelsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class ModelDefinition(_message.Message):
+    """What a user says of a model of their own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BASE_URL_FIELD_NUMBER: _builtins.int
+    UPSTREAM_NAME_FIELD_NUMBER: _builtins.int
+    API_FIELD_NUMBER: _builtins.int
+    API_KEY_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    OUTPUT_LIMIT_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name for people, unique among the user's models and the operator's. Required."""
+    base_url: _builtins.str
+    """Root of the OpenAI-compatible endpoint, for example `https://models.example.org/v1`. Required."""
+    upstream_name: _builtins.str
+    """Name sent to the endpoint; empty is `name`."""
+    api: _builtins.str
+    """Interface: `chat` (Chat Completions) or `responses`; empty is chat."""
+    api_key: _builtins.str
+    """Key of the endpoint. Write only. Empty in an update keeps the stored one, unless the base URL changes."""
+    window: _builtins.int
+    """Context window in tokens; 0 when unknown."""
+    output_limit: _builtins.int
+    """Most output tokens; 0 when unknown."""
+    description: _builtins.str
+    """One line for people."""
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it can do: tools, vision, json_schema, json_mode, reasoning. Empty is tools, json_schema and json_mode."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        base_url: _builtins.str = ...,
+        upstream_name: _builtins.str = ...,
+        api: _builtins.str = ...,
+        api_key: _builtins.str = ...,
+        window: _builtins.int = ...,
+        output_limit: _builtins.int = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api", b"api", "api_key", b"api_key", "base_url", b"base_url", "capabilities", b"capabilities", "description", b"description", "name", b"name", "output_limit", b"output_limit", "upstream_name", b"upstream_name", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelDefinition: _TypeAlias = ModelDefinition  # noqa: Y015
+
+@_typing.final
+class CreateModelRequest(_message.Message):
+    """Request of CreateModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def definition(self) -> Global___ModelDefinition:
+        """The model."""
+
+    def __init__(
+        self,
+        *,
+        definition: Global___ModelDefinition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateModelRequest: _TypeAlias = CreateModelRequest  # noqa: Y015
+
+@_typing.final
+class CreateModelResponse(_message.Message):
+    """Response of CreateModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> Global___Model:
+        """The model, with the id that runs name it by."""
+
+    def __init__(
+        self,
+        *,
+        model: Global___Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateModelResponse: _TypeAlias = CreateModelResponse  # noqa: Y015
+
+@_typing.final
+class UpdateModelRequest(_message.Message):
+    """Request of UpdateModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """Id of the model."""
+    @_builtins.property
+    def definition(self) -> Global___ModelDefinition:
+        """The whole new definition."""
+
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        definition: Global___ModelDefinition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateModelRequest: _TypeAlias = UpdateModelRequest  # noqa: Y015
+
+@_typing.final
+class UpdateModelResponse(_message.Message):
+    """Response of UpdateModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> Global___Model:
+        """The model as it is now."""
+
+    def __init__(
+        self,
+        *,
+        model: Global___Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateModelResponse: _TypeAlias = UpdateModelResponse  # noqa: Y015
+
+@_typing.final
+class DeleteModelRequest(_message.Message):
+    """Request of DeleteModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """Id of the model."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteModelRequest: _TypeAlias = DeleteModelRequest  # noqa: Y015
+
+@_typing.final
+class DeleteModelResponse(_message.Message):
+    """Response of DeleteModel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteModelResponse: _TypeAlias = DeleteModelResponse  # noqa: Y015

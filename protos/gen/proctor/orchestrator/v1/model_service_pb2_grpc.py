@@ -40,6 +40,21 @@ class ModelServiceStub(object):
                 request_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.CreateModel = channel.unary_unary(
+                '/proctor.orchestrator.v1.ModelService/CreateModel',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelResponse.FromString,
+                _registered_method=True)
+        self.UpdateModel = channel.unary_unary(
+                '/proctor.orchestrator.v1.ModelService/UpdateModel',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelResponse.FromString,
+                _registered_method=True)
+        self.DeleteModel = channel.unary_unary(
+                '/proctor.orchestrator.v1.ModelService/DeleteModel',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer(object):
@@ -53,6 +68,28 @@ class ModelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateModel(self, request, context):
+        """Keeps a model of the principal's own. The base URL must lead to public addresses (URL_FORBIDDEN otherwise); the key is
+        sealed before it is stored and never read back. ALREADY_EXISTS when the name is taken. Not safe to retry blindly.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateModel(self, request, context):
+        """Puts another definition in the place of one of the principal's own models. Safe to retry. NOT_FOUND for others' models.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteModel(self, request, context):
+        """Forgets one of the principal's own models and its key. NOT_FOUND when there is none, also the second time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +97,21 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsRequest.FromString,
                     response_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'CreateModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateModel,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelResponse.SerializeToString,
+            ),
+            'UpdateModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateModel,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelResponse.SerializeToString,
+            ),
+            'DeleteModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteModel,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +142,87 @@ class ModelService(object):
             '/proctor.orchestrator.v1.ModelService/ListModels',
             proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
             proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.ModelService/CreateModel',
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.CreateModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.ModelService/UpdateModel',
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.UpdateModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.ModelService/DeleteModel',
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_model__service__pb2.DeleteModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,14 @@ class ModelServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
     """Lists the models the principal may use: the operator's, then their own. Safe to retry."""
+    CreateModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.CreateModelRequest, _model_service_pb2.CreateModelResponse]
+    """Keeps a model of the principal's own. The base URL must lead to public addresses (URL_FORBIDDEN otherwise); the key is
+    sealed before it is stored and never read back. ALREADY_EXISTS when the name is taken. Not safe to retry blindly.
+    """
+    UpdateModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.UpdateModelRequest, _model_service_pb2.UpdateModelResponse]
+    """Puts another definition in the place of one of the principal's own models. Safe to retry. NOT_FOUND for others' models."""
+    DeleteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]
+    """Forgets one of the principal's own models and its key. NOT_FOUND when there is none, also the second time."""
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -43,6 +51,14 @@ class ModelServiceAsyncStub(ModelServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models the principal may use: the operator's, then their own. Safe to retry."""
+    CreateModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.CreateModelRequest, _model_service_pb2.CreateModelResponse]  # type: ignore[assignment]
+    """Keeps a model of the principal's own. The base URL must lead to public addresses (URL_FORBIDDEN otherwise); the key is
+    sealed before it is stored and never read back. ALREADY_EXISTS when the name is taken. Not safe to retry blindly.
+    """
+    UpdateModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.UpdateModelRequest, _model_service_pb2.UpdateModelResponse]  # type: ignore[assignment]
+    """Puts another definition in the place of one of the principal's own models. Safe to retry. NOT_FOUND for others' models."""
+    DeleteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]  # type: ignore[assignment]
+    """Forgets one of the principal's own models and its key. NOT_FOUND when there is none, also the second time."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     """The catalogue of models and the users' own ones."""
@@ -54,5 +70,31 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.ListModelsResponse, _abc.Awaitable[_model_service_pb2.ListModelsResponse]]:
         """Lists the models the principal may use: the operator's, then their own. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def CreateModel(
+        self,
+        request: _model_service_pb2.CreateModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.CreateModelResponse, _abc.Awaitable[_model_service_pb2.CreateModelResponse]]:
+        """Keeps a model of the principal's own. The base URL must lead to public addresses (URL_FORBIDDEN otherwise); the key is
+        sealed before it is stored and never read back. ALREADY_EXISTS when the name is taken. Not safe to retry blindly.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateModel(
+        self,
+        request: _model_service_pb2.UpdateModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.UpdateModelResponse, _abc.Awaitable[_model_service_pb2.UpdateModelResponse]]:
+        """Puts another definition in the place of one of the principal's own models. Safe to retry. NOT_FOUND for others' models."""
+
+    @_abc_1.abstractmethod
+    def DeleteModel(
+        self,
+        request: _model_service_pb2.DeleteModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.DeleteModelResponse, _abc.Awaitable[_model_service_pb2.DeleteModelResponse]]:
+        """Forgets one of the principal's own models and its key. NOT_FOUND when there is none, also the second time."""
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
