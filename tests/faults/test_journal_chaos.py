@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,6 +130,15 @@ class Proxy:
 
 
 @asynccontextmanager
+async def proxy_to(url: str) -> AsyncIterator[Proxy]:
+    """Stand between workers and the database at `url`."""
+    proxy = Proxy(make_url(url).port or 5432)
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+
+
+@asynccontextmanager
 async def observer(url: str) -> AsyncIterator[Database]:
     """Read a database that workers hold, without holding it."""
     database = Database(open_engine(url), SystemClock(), NoSignals(), None)
@@ -199,49 +208,43 @@ async def survive_on_sqlite(zygote: Zygote, url: str, rounds: int, seed: int) ->
     chance = random.Random(seed)
     runs = await admit(url, 4)
     pid = await zygote.fork(url)
-    async with observer(url) as database, asyncio.timeout(600):
-        readers = [asyncio.create_task(read_restlessly(database, run_id, chance)) for run_id in runs]
+    async with observer(url) as database, asyncio.timeout(600), asyncio.TaskGroup() as group:
+        readers = [group.create_task(read_restlessly(database, run_id, chance)) for run_id in runs]
         for _ in range(rounds):
             await asyncio.sleep(chance.uniform(0.05, 0.4))
             zygote.kill(pid)
             pid = await zygote.fork(url)
-        seen = await asyncio.gather(*readers)
     zygote.kill(pid)
-    assert await verify(url, runs, seen) > 1
+    assert await verify(url, runs, [reader.result() for reader in readers]) > 1
 
 
 async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) -> None:
     """Kill, stop and cut off owners at random while others take their runs over."""
     chance = random.Random(seed)
     runs = await admit(url, 6)
-    proxies = []
-    for _ in range(3):
-        proxy = Proxy(make_url(url).port or 5432)
-        await proxy.start()
-        proxies.append(proxy)
-    through = [make_url(url).set(port=proxy.port).render_as_string(hide_password=False) for proxy in proxies]
-    workers = [await zygote.fork(target) for target in through]
-    async with observer(url) as database, asyncio.timeout(600):
-        readers = [asyncio.create_task(read_restlessly(database, run_id, chance)) for run_id in runs]
-        for _ in range(rounds):
-            await asyncio.sleep(chance.uniform(0.02, 0.3))
-            victim = chance.randrange(3)
-            match chance.choice(("kill", "stop", "cut")):
-                case "kill":
-                    zygote.kill(workers[victim])
-                    workers[victim] = await zygote.fork(through[victim])
-                case "stop":
-                    os.kill(workers[victim], signal.SIGSTOP)
-                    await asyncio.sleep(chance.uniform(0, 2 * LEASE))
-                    os.kill(workers[victim], signal.SIGCONT)
-                case _:
-                    proxies[victim].cut()
-        seen = await asyncio.gather(*readers)
-    for pid in workers:
-        zygote.kill(pid)
-    for proxy in proxies:
-        await proxy.stop()
-    assert await verify(url, runs, seen) > 1
+    async with AsyncExitStack() as stack:
+        proxies = [await stack.enter_async_context(proxy_to(url)) for _ in range(3)]
+        through = [make_url(url).set(port=proxy.port).render_as_string(hide_password=False) for proxy in proxies]
+        workers = [await zygote.fork(target) for target in through]
+        database = await stack.enter_async_context(observer(url))
+        async with asyncio.timeout(600), asyncio.TaskGroup() as group:
+            readers = [group.create_task(read_restlessly(database, run_id, chance)) for run_id in runs]
+            for _ in range(rounds):
+                await asyncio.sleep(chance.uniform(0.02, 0.3))
+                victim = chance.randrange(3)
+                match chance.choice(("kill", "stop", "cut")):
+                    case "kill":
+                        zygote.kill(workers[victim])
+                        workers[victim] = await zygote.fork(through[victim])
+                    case "stop":
+                        os.kill(workers[victim], signal.SIGSTOP)
+                        await asyncio.sleep(chance.uniform(0, 2 * LEASE))
+                        os.kill(workers[victim], signal.SIGCONT)
+                    case _:
+                        proxies[victim].cut()
+        for pid in workers:
+            zygote.kill(pid)
+    assert await verify(url, runs, [reader.result() for reader in readers]) > 1
 
 
 async def test_runs_survive_the_death_of_their_only_owner(zygote: Zygote, sqlite_url: str) -> None:

@@ -18,6 +18,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.adapters.sql.exclusive import DatabaseHeld
@@ -86,8 +88,8 @@ async def work(url: str, owner: str, lease: float) -> None:
             database = await Database.open(url, SystemClock())
         except DatabaseHeld:
             await asyncio.sleep(0.01)  # the kernel has not buried the last owner yet
-        except OSError:
-            await asyncio.sleep(0.05)
+        except (OSError, DBAPIError):
+            await asyncio.sleep(0.05)  # cut off while it started
     async with replica(database, owner=owner, lease=lease) as here:
         await Worker(here, random.Random(owner)).run()
 
