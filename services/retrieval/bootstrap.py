@@ -39,6 +39,7 @@ from services.retrieval.anchors import measure
 from services.retrieval.background import Background
 from services.retrieval.chunk import Cutting
 from services.retrieval.embedding import Embeddings, EmbedWorker
+from services.retrieval.extract import TextExtractor
 from services.retrieval.ingest import Ingest
 from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
 from services.retrieval.purge import Purger
@@ -139,7 +140,13 @@ async def _assemble(
         platform.telemetry.tracer("services.retrieval"),
         rewriter=_open_rewriter(settings, opened),
     )
-    retrieval = RetrievalServicer(search, library, Embeddings(embedder), _open_web(settings, parser, clock, opened))
+    retrieval = RetrievalServicer(
+        search,
+        library,
+        Embeddings(embedder),
+        _open_web(settings, parser, clock, opened),
+        TextExtractor(parser, settings.max_file_bytes),
+    )
     background = Background(ingest, worker, index, purger, maintain_every=settings.maintain_every)
 
     def register(server: grpc.aio.Server) -> None:

@@ -114,5 +114,10 @@ class EmbedWorker:
 def embedded_text(document: Document, passage: Passage, index: int) -> str:
     """Return what is embedded of a child: its text under its title and headings, which name what it is about."""
     span = passage.spans[index]
-    place = " > ".join(part for part in (document.title, span.heading) if part)
-    return f"{place}\n{passage.text[span.start : span.end]}"
+    named = span.heading.split(" > ") if span.heading else []
+    place = " > ".join(named if document.title in named else [document.title, *named])
+    text = passage.text[span.start : span.end]
+    # Its own headings stand in its place already; said twice, they would outweigh what it says.
+    while text.startswith("#") and text.partition("\n")[0].lstrip("#").strip() in named:
+        text = text.partition("\n")[2].lstrip("\n")
+    return f"{place}\n{text}"

@@ -33,7 +33,8 @@ class Mix:
 class Retriever(Protocol):
     """Finds candidates, best first."""
 
-    async def retrieve(self, question: str, scope: Scope) -> list[Candidate]: ...
+    async def retrieve(self, question: str, words: str, scope: Scope) -> list[Candidate]:
+        """Return candidates by the meaning of the question and by these words of it."""
 
 
 class HybridRetriever:
@@ -44,11 +45,11 @@ class HybridRetriever:
         self._embedder = embedder
         self._mix = mix
 
-    async def retrieve(self, question: str, scope: Scope) -> list[Candidate]:
+    async def retrieve(self, question: str, words: str, scope: Scope) -> list[Candidate]:
         async with asyncio.TaskGroup() as group:
-            words = group.create_task(self._index.lexical(query_terms(question), scope, self._mix.pool))
+            words_task = group.create_task(self._index.lexical(query_terms(words), scope, self._mix.pool))
             vector_task = group.create_task(self._vector(question))
-        lexical, vector = words.result(), vector_task.result()
+        lexical, vector = words_task.result(), vector_task.result()
         if vector is None or self._embedder is None:
             return fuse(lexical, (), vector_weight=self._mix.vector_weight)
         space = self._embedder.space
@@ -87,6 +88,12 @@ def _with_cosine(one: Candidate, cosine: float | None) -> Candidate:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    question: str
+    words: str
+
+
 class Dispatcher:
     """Asks each retriever about its sources side by side, under one deadline; a source that fails is left out."""
 
@@ -95,7 +102,7 @@ class Dispatcher:
         self._seconds = seconds
 
     async def retrieve(
-        self, question: str, sources: Sequence[Source], scope: Scope, *, retriever: str = ""
+        self, question: str, words: str, sources: Sequence[Source], scope: Scope, *, retriever: str = ""
     ) -> tuple[list[Candidate], list[Notice]]:
         """Return the candidates of all sources, best first, and a notice for each source that failed."""
         groups: dict[str, list[Source]] = {}
@@ -103,7 +110,7 @@ class Dispatcher:
             groups.setdefault(retriever or source.retriever or DEFAULT, []).append(source)
         async with asyncio.TaskGroup() as tasks:
             asked = [
-                tasks.create_task(self._group(self._named(name), question, members, scope))
+                tasks.create_task(self._group(self._named(name), _Asked(question, words), members, scope))
                 for name, members in groups.items()
             ]
         candidates = [one for task in asked for one in task.result()[0]]
@@ -121,25 +128,25 @@ class Dispatcher:
         return self._retrievers[name]
 
     async def _group(
-        self, retriever: Retriever, question: str, members: Sequence[Source], scope: Scope
+        self, retriever: Retriever, asked: _Asked, members: Sequence[Source], scope: Scope
     ) -> tuple[list[Candidate], list[Notice]]:
         together = Scope(tenant=scope.tenant, sources=tuple(s.id for s in members), documents=scope.documents)
         try:
             async with asyncio.timeout(self._seconds):
-                return await retriever.retrieve(question, together), []
+                return await retriever.retrieve(asked.question, asked.words, together), []
         except Exception as failure:  # noqa: BLE001  # any fault of a store is that store's alone
             if len(members) == 1:
                 return [], [_failed(members[0], failure)]
-        return await self._one_by_one(retriever, question, members, scope)
+        return await self._one_by_one(retriever, asked, members, scope)
 
     async def _one_by_one(
-        self, retriever: Retriever, question: str, members: Sequence[Source], scope: Scope
+        self, retriever: Retriever, asked: _Asked, members: Sequence[Source], scope: Scope
     ) -> tuple[list[Candidate], list[Notice]]:
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(self._group(retriever, question, [one], scope)) for one in members]
+            alone = [tasks.create_task(self._group(retriever, asked, [one], scope)) for one in members]
         return (
-            [candidate for task in asked for candidate in task.result()[0]],
-            [notice for task in asked for notice in task.result()[1]],
+            [candidate for task in alone for candidate in task.result()[0]],
+            [notice for task in alone for notice in task.result()[1]],
         )
 
 

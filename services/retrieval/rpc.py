@@ -11,10 +11,12 @@ from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import retrieval_service_pb2_grpc as retrieval_grpc
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1 import source_service_pb2_grpc as source_grpc
+from services.chassis.errors import InvalidRequest
 from services.chassis.identity import current_principal
 from services.retrieval import codec
 from services.retrieval.domain.library import SourceCounts
 from services.retrieval.embedding import Embeddings
+from services.retrieval.extract import TextExtractor
 from services.retrieval.search import Search
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Part, Uploads
@@ -26,8 +28,11 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
     """retrieval.v1.RetrievalService."""
 
-    def __init__(self, search: Search, library: Library, embeddings: Embeddings, web: Web) -> None:
+    def __init__(
+        self, search: Search, library: Library, embeddings: Embeddings, web: Web, extractor: TextExtractor
+    ) -> None:
         self._search = search
+        self._extractor = extractor
         self._library = library
         self._embeddings = embeddings
         self._web = web
@@ -64,6 +69,19 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
         fetched = await self._web.fetch(request.url, request.max_characters)
         return retrieval_pb.FetchPageResponse(
             page=codec.from_hit(fetched.hit), final_url=fetched.final_url, truncated=fetched.truncated
+        )
+
+    async def ExtractText(
+        self, request_iterator: AsyncIterator[retrieval_pb.ExtractTextRequest], context: Context
+    ) -> retrieval_pb.ExtractTextResponse:
+        current_principal()
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("payload") != "header":
+            raise InvalidRequest("an upload begins with a header; send the file's name first")
+        chunks = (message.chunk async for message in request_iterator)
+        found = await self._extractor.extract(first.header.name, chunks, first.header.max_characters)
+        return retrieval_pb.ExtractTextResponse(
+            text=found.text, media_type=found.media_type, title=found.title, truncated=found.truncated
         )
 
 

@@ -165,8 +165,9 @@ class Search:
 
     async def _stage(self, attempt: _Attempt, stage: Stage, text: str, *, judged_by: str) -> None:
         """Search once more. Keywords are judged by the question they ask in other words, all else by itself."""
+        # Cosines are those of the question itself: a shorter text lies nearer to everything.
         candidates, notices = await self._dispatcher.retrieve(
-            text, attempt.sources, attempt.scope, retriever=attempt.question.retriever
+            judged_by, text, attempt.sources, attempt.scope, retriever=attempt.question.retriever
         )
         for notice in notices:
             self._notice(attempt, notice)

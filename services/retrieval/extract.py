@@ -1,0 +1,78 @@
+"""Text of a file that is not kept: an attachment, read by the same parsers as a document."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from services.chassis.errors import ServiceError, TooLarge
+from services.retrieval.domain.errors import UnreadableFile
+from services.retrieval.domain.text import Parsed
+from services.retrieval.ports import Parser
+
+DEFAULT_CHARACTERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """The text of a file, its blocks separated by blank lines, and what the parser found out about it."""
+
+    text: str
+    media_type: str
+    title: str
+    truncated: bool
+
+
+class UnsupportedDocument(ServiceError):
+    """The file's type is not supported, or it cannot be read."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "UNSUPPORTED_DOCUMENT"
+
+
+class TextExtractor:
+    """Reads files of at most `max_bytes` in a scratch folder that is gone afterwards."""
+
+    def __init__(self, parser: Parser, max_bytes: int) -> None:
+        self._parser = parser
+        self._max_bytes = max_bytes
+
+    async def extract(self, name: str, chunks: AsyncIterator[bytes], max_characters: int) -> Extracted:
+        """Return the text of the file called `name`; raise TooLarge, or UnsupportedDocument saying why."""
+        with tempfile.TemporaryDirectory(prefix="proctor-extract-") as folder:
+            path = Path(folder) / "file"
+            await self._store(name, chunks, path)
+            try:
+                parsed = await self._parser.parse(path, name)
+            except UnreadableFile as error:
+                raise UnsupportedDocument(f"file '{name}' cannot be read: {error.message}") from error
+            return await asyncio.to_thread(_joined, parsed, max_characters or DEFAULT_CHARACTERS)
+
+    async def _store(self, name: str, chunks: AsyncIterator[bytes], path: Path) -> None:
+        size = 0
+        file = await asyncio.to_thread(path.open, "wb")
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > self._max_bytes:
+                    raise TooLarge(f"file '{name}' is larger than {self._max_bytes} bytes; attach a smaller one")
+                await asyncio.to_thread(file.write, chunk)
+        finally:
+            await asyncio.to_thread(file.close)
+
+
+def _joined(parsed: Parsed, limit: int) -> Extracted:
+    texts: list[str] = []
+    size = 0
+    for block in parsed.blocks:
+        texts.append(block.text)
+        size += len(block.text) + 2
+        if size > limit:
+            break
+    text = "\n\n".join(texts)
+    return Extracted(text=text[:limit], media_type=parsed.media_type, title=parsed.title, truncated=len(text) > limit)
