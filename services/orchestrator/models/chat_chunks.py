@@ -44,7 +44,9 @@ class TextTemplate:
     def of(cls, payload: bytes, chunk: dict[str, Any]) -> TextTemplate | None:
         """Return the template of a chunk that carries text and nothing else, None for any other chunk."""
         match chunk:
-            case {"choices": [{"delta": {"content": str(text), **more}, "finish_reason": None}]} if text and more.keys() <= {"role"}:
+            case {"choices": [{"delta": {"content": str(text), **more}, "finish_reason": None}]} if (
+                text and more.keys() <= {"role"}
+            ):
                 written = text.encode("utf-8", errors="replace")
             case _:
                 return None

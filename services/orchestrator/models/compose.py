@@ -1,6 +1,6 @@
 """The model layer put together: the one place that knows which wrapper stands around which.
 
-Traced → Holding → Fallback → per model: Admitted → Structured → MediaAware → Retrying → PromptedTools → adapter
+Traced → Holding → Fallback → per model: what `stacks` says
 """
 
 from __future__ import annotations
@@ -8,98 +8,60 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
-import openai
-
-from services.chassis.clock import Clock
+from services.chassis.clock import Clock, Ids
 from services.chassis.telemetry import Telemetry
-from services.orchestrator.models.admission import Admitted
 from services.orchestrator.models.catalogue import FileCatalogue
-from services.orchestrator.models.chat_dialect import ChatDialect
-from services.orchestrator.models.errors import ModelNotFound
 from services.orchestrator.models.fallback import Candidate, Fallback
 from services.orchestrator.models.hold import Holding
-from services.orchestrator.models.layers import TimedModel
 from services.orchestrator.models.limits import Limits
-from services.orchestrator.models.media import InlineMedia, MediaAware, MediaReader
-from services.orchestrator.models.model_settings import TOOLS, Api, ModelSettings
-from services.orchestrator.models.openai_model import OpenAIModel
+from services.orchestrator.models.media import InlineMedia, MediaReader
+from services.orchestrator.models.own.addresses import UrlGuard
+from services.orchestrator.models.own.catalogue import JoinedCatalogue
+from services.orchestrator.models.own.models import OwnModels
+from services.orchestrator.models.own.ports import OwnModelStore
+from services.orchestrator.models.own.vault import Vault
 from services.orchestrator.models.ports import ModelRequest
-from services.orchestrator.models.prompted import PromptedTools
-from services.orchestrator.models.reader import Reader
-from services.orchestrator.models.responses_dialect import ResponsesDialect
-from services.orchestrator.models.retry import Retrying, RetryPolicy
-from services.orchestrator.models.structured import Structured
+from services.orchestrator.models.retry import RetryPolicy
+from services.orchestrator.models.stacks import Stacks
 from services.orchestrator.models.traced import Traced
 from services.orchestrator.models.transport import ModelTransport
 
 PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 
-class Stacks:
-    """Makes the layers of each model, once for each state of its settings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """What users' own models need: where they are kept, what seals their keys, where their URLs may lead."""
 
-    def __init__(
-        self, clock: Clock, limits: Limits, retry: RetryPolicy, media: MediaReader, transport: ModelTransport
-    ) -> None:
-        self._clock = clock
-        self._limits = limits
-        self._retry = retry
-        self._media = media
-        self._made: dict[str, tuple[ModelSettings, TimedModel]] = {}
-        self._http = httpx2.AsyncClient(transport=transport, timeout=None)
-
-    def get(self, settings: ModelSettings) -> TimedModel:
-        """Return the model of `settings`, wrapped."""
-        made = self._made.get(settings.model_id)
-        if made is None or made[0] != settings:
-            made = (settings, self._wrapped(settings))
-            self._made[settings.model_id] = made
-        return made[1]
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._http.aclose()
-
-    def _wrapped(self, settings: ModelSettings) -> TimedModel:
-        if settings.api is Api.READER:
-            return Reader()
-        model: TimedModel = self._adapter(settings)
-        if TOOLS not in settings.capabilities:
-            model = PromptedTools(model)
-        model = Retrying(model, self._retry, self._limits)
-        model = MediaAware(model, settings.info, self._media)
-        model = Structured(model, settings.info)
-        if settings.max_concurrency:
-            model = Admitted(model, settings.max_concurrency, self._clock)
-        return model
-
-    def _adapter(self, settings: ModelSettings) -> OpenAIModel:
-        client = openai.AsyncOpenAI(
-            base_url=settings.base_url,
-            api_key=str(settings.api_key) or "none",
-            max_retries=0,
-            http_client=self._http,
-        )
-        dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
-        return OpenAIModel(settings, dialect, client, self._limits, self._clock)
+    store: OwnModelStore
+    vault: Vault
+    ids: Ids
+    guard: UrlGuard = field(default_factory=UrlGuard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """The model layer: `chat` answers, `catalogue` tells what there is. `start` and `close` frame its life."""
+    """The model layer: `chat` answers, `catalogue` tells what there is, `own` keeps users' models.
+
+    `start` and `close` frame its life.
+    """
 
     chat: Traced
-    catalogue: FileCatalogue
+    catalogue: JoinedCatalogue
+    own: OwnModels | None
+    operators: FileCatalogue
     stacks: Stacks
-    tasks: list[asyncio.Task[None]]
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def start(self) -> None:
-        """Begin to watch the catalogue's file."""
-        self.tasks.append(asyncio.create_task(self.catalogue.watch()))
+        """Read users' models and begin to watch for changes."""
+        self.tasks.append(asyncio.create_task(self.operators.watch(), name="models file"))
+        if self.own is not None:
+            await self.own.refresh()
+            self.tasks.append(asyncio.create_task(self.own.watch(), name="users' models"))
 
     async def close(self) -> None:
         """Stop watching and close every connection."""
@@ -119,19 +81,34 @@ def build_models(
     limits: Limits | None = None,
     retry: RetryPolicy | None = None,
     media: MediaReader | None = None,
+    ownership: Ownership | None = None,
 ) -> Models:
-    """Return the models of proctor.toml at `config` and of the environment. Raises ModelsInvalid."""
-    catalogue = FileCatalogue(config, environ)
-    transport = ModelTransport(environment_proxies=any(name.lower() in PROXY_VARIABLES for name in environ))
-    stacks = Stacks(clock, limits or Limits(), retry or RetryPolicy(), media or InlineMedia(), transport)
+    """Return the models of proctor.toml at `config`, of the environment, and of users. Raises ModelsInvalid."""
+    operators = FileCatalogue(config, environ)
+    guard = ownership.guard if ownership else UrlGuard()
+    own = _own(ownership, operators, clock)
+    catalogue = JoinedCatalogue(operators, own)
+    stacks = Stacks(
+        clock=clock,
+        limits=limits or Limits(),
+        retry=retry or RetryPolicy(),
+        media=media or InlineMedia(),
+        transport=ModelTransport(environment_proxies=any(name.lower() in PROXY_VARIABLES for name in environ)),
+        guarded=ModelTransport(socket_factory=guard.open_socket),
+    )
 
     async def candidates(request: ModelRequest) -> Sequence[Candidate]:
         named = request.model or catalogue.default(request.purpose).model_id
-        settings = catalogue.settings(named)
-        if settings is None:
-            raise ModelNotFound(named)
-        chain = [settings, *filter(None, map(catalogue.settings, settings.fallbacks))]
+        settings = catalogue.require(named, request.tenant)
+        spares = (catalogue.settings(each, request.tenant) for each in settings.fallbacks)
+        chain = [settings, *(spare for spare in spares if spare is not None)]
         return [Candidate(info=each.info, model=stacks.get(each)) for each in chain]
 
     chat = Traced(Holding(Fallback(candidates)), telemetry, clock, catalogue.settings)
-    return Models(chat=chat, catalogue=catalogue, stacks=stacks, tasks=[])
+    return Models(chat=chat, catalogue=catalogue, own=own, operators=operators, stacks=stacks)
+
+
+def _own(ownership: Ownership | None, operators: FileCatalogue, clock: Clock) -> OwnModels | None:
+    if ownership is None:
+        return None
+    return OwnModels(ownership.store, ownership.vault, ownership.guard, operators, clock, ownership.ids)

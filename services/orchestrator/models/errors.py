@@ -126,3 +126,14 @@ class UrlForbidden(ServiceError):
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "URL_FORBIDDEN"
+
+
+class AddressForbidden(OSError):
+    """A host led to an address that a user's model may not be at; raised while connecting."""
+
+
+class ModelUrlForbidden(ModelError):
+    """The host of a user's model led to a private network when it was connected to."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "URL_FORBIDDEN"

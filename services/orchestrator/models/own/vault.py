@@ -1,0 +1,65 @@
+"""Keys of users' models at rest: AES-256-GCM, bound to the row they stand in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from services.chassis.settings import Secret
+
+_VERSION = b"\x01"
+_NONCE = 12  # bytes; NIST SP 800-38D
+_MIN_SECRET = 32
+
+
+class SealBroken(Exception):
+    """A sealed secret was made with another key, for another row, or is damaged."""
+
+
+class Vault:
+    """Seals and opens secrets. `context` names the row; what was sealed for one row does not open in another."""
+
+    def __init__(self, key: bytes, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._cipher = AESGCM(key)
+        self._random = random
+
+    def seal(self, secret: str, context: str) -> bytes:
+        """Return `secret`, sealed."""
+        nonce = self._random(_NONCE)
+        return _VERSION + nonce + self._cipher.encrypt(nonce, secret.encode(), context.encode())
+
+    def open(self, sealed: bytes, context: str) -> str:
+        """Return what was sealed for `context`. Raises SealBroken."""
+        version, nonce, content = sealed[:1], sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
+        if version != _VERSION:
+            raise SealBroken("the secret was sealed in an unknown way")
+        try:
+            return self._cipher.decrypt(nonce, content, context.encode()).decode()
+        except InvalidTag as error:
+            raise SealBroken("the secret does not open with this key") from error
+
+
+def vault_of(secret: Secret) -> Vault:
+    """Return the vault of a configured secret of at least 32 characters. Raises ValueError for a shorter one."""
+    if len(secret) < _MIN_SECRET:
+        raise ValueError(f"the vault's secret needs {_MIN_SECRET} characters or more, as `openssl rand -hex 32` makes")
+    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"proctor own models").derive(secret.encode())
+    return Vault(derived)
+
+
+def vault_at(path: Path) -> Vault:
+    """Return the vault whose secret stands in a file, made at the first use and readable by its owner only."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(os.urandom(32).hex())
+    return vault_of(Secret(path.read_text(encoding="ascii").strip()))
