@@ -90,3 +90,18 @@ test("silence longer than the limit breaks the connection and opens another", as
   assert.equal(opened, 2);
   assert.deepEqual(seen, [1, 4, 5, 9, 10]);
 });
+
+test("events that are no longer kept are skipped, to the terminal one", async () => {
+  const watched = [];
+  const api = {
+    watchRun: async (_run, after) => {
+      watched.push(after);
+      if (after < 8) throw Object.assign(new Error("gone"), { status: 410, reason: "EVENTS_PRUNED", metadata: { oldest: "9" } });
+      return { body: new Response(EVENTS.filter((event) => event.sequence > after).map((event) => frame(event)).join("")).body };
+    },
+  };
+  const seen = [];
+  await new RunStream({ api, onEvent: (event) => seen.push(event.sequence), sleep: async () => {} }).attach("r1");
+  assert.deepEqual(watched, [0, 8]);
+  assert.deepEqual(seen, [9, 10]);
+});

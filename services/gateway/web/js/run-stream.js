@@ -55,6 +55,14 @@ export class RunStream {
     this.#wake?.abort();
   }
 
+  /** Moves past events that the server no longer keeps; the terminal event still carries the whole text. */
+  #skipped(error) {
+    const oldest = error?.reason === "EVENTS_PRUNED" ? Number(error.metadata?.oldest) : 0;
+    if (!(oldest > this.sequence)) return false;
+    this.sequence = oldest - 1;
+    return true;
+  }
+
   #watch(signal) {
     return this.#api.watchRun(this.runId, this.sequence, signal);
   }
@@ -67,7 +75,7 @@ export class RunStream {
         if (await this.#read(connect)) return;
       } catch (error) {
         if (this.#abort.signal.aborted) return;
-        if (!mayRetry(error)) throw error;
+        if (!this.#skipped(error) && !mayRetry(error)) throw error;
       }
       if (this.#abort.signal.aborted) return;
       wait = this.sequence > before ? FIRST_WAIT : Math.min(wait * 2, LONGEST_WAIT);
