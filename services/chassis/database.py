@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import aiosqlite
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -81,25 +78,36 @@ async def migrate(engine: AsyncEngine, migrations: str) -> None:
     """
     package, _, directory = migrations.partition(":")
     with as_file(files(package) / directory) as folder:
-        scripts = ScriptDirectory(str(folder))
+        newest = newest_revision(folder)
+        async with reading(engine).connect() as connection:
+            if await connection.run_sync(current_revision) == newest:
+                return
+        # Alembic is loaded only by a start that has something to migrate; most have not.
+        from services.chassis.migrations import upgrade
+
         async with engine.begin() as connection:
-            await connection.run_sync(_upgrade, scripts)
+            await connection.run_sync(upgrade, folder)
 
 
-def _upgrade(connection: Connection, scripts: ScriptDirectory) -> None:
-    if connection.dialect.name == "postgresql":
-        # Any constant will do; every service of the suite may share one server but not one database.
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7526761)")
-
-    def steps(revision: Any, context: MigrationContext) -> Any:
-        return scripts._upgrade_revs("head", revision)  # noqa: SLF001 - what `alembic upgrade head` itself calls
-
-    with EnvironmentContext(Config(), scripts, fn=steps) as environment:
-        environment.configure(connection=connection)
-        with environment.begin_transaction():
-            environment.run_migrations()
+def newest_revision(folder: Path) -> str:
+    """Return the revision under `folder` that no other builds on; raises ValueError unless there is exactly one."""
+    assignments = [
+        match
+        for path in (folder / "versions").glob("*.py")
+        for match in re.findall(
+            r"^(revision|down_revision)\b[^=]*=\s*[\"'](\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    ]
+    revisions: set[str] = {value for name, value in assignments if name == "revision"}
+    newest = revisions - {value for name, value in assignments if name == "down_revision"}
+    if len(newest) != 1:
+        raise ValueError(f"expected one newest revision in {folder}, found {sorted(newest) or 'none'}")
+    return newest.pop()
 
 
 def current_revision(connection: Connection) -> str | None:
-    """Return the schema revision that the database is at, None for an empty one."""
-    return MigrationContext.configure(connection).get_current_revision()
+    """Return the schema revision that the database is at, None for one that was never migrated."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    return None if revision is None else str(revision)

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from services.chassis.database import current_revision, migrate, open_engine, reading
+from services.chassis.database import current_revision, migrate, newest_revision, open_engine, reading
 from services.chassis.database import database_url as url_for
 
 MIGRATIONS = "tests.support.migrated:migrations"
@@ -92,3 +92,11 @@ def test_without_a_url_the_service_has_a_file_of_its_own(tmp_path: Path) -> None
     assert url_for("", tmp_path / "new", "approval").endswith("/new/approval.sqlite3")
     assert (tmp_path / "new").is_dir()
     assert url_for("postgresql+asyncpg://h/d", tmp_path, "approval") == "postgresql+asyncpg://h/d"
+
+
+def test_two_newest_revisions_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "versions").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "versions" / f"{name}.py").write_text(f'revision: str = "{name}"\ndown_revision = None\n')
+    with pytest.raises(ValueError, match="'a', 'b'"):
+        newest_revision(tmp_path)
