@@ -32,7 +32,7 @@ _COMPUTED = "Sandbox computation"
 _BEHIND_QUESTION = re.compile(
     rf"\n*(?:{re.escape(FRAME)}|The search in the documents found nothing that fits the question\.).*", re.DOTALL
 )
-_PIECE = re.compile(r"\S*\s*|\s+", re.DOTALL)
+_PIECE = re.compile(r"\S+\s*|\s+")
 
 
 class Reader:
