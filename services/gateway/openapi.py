@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from google.protobuf.message import Message
 
-from proctor.agent.v1 import agent_pb2
-from proctor.approval.v1 import approval_service_pb2
-from proctor.orchestrator.v1 import (
-    agent_service_pb2,
-    artifact_service_pb2,
-    events_pb2,
-    model_service_pb2,
-    run_service_pb2,
-)
-from proctor.retrieval.v1 import retrieval_service_pb2, source_service_pb2
+from services.gateway import openai_errors
 from services.gateway.problems import MEDIA_TYPE
 from services.gateway.schemas import REFERENCE, components, reference
 
-_MESSAGES: list[type[Message]] = [
-    run_service_pb2.Run,
-    run_service_pb2.ListRunsResponse,
-    run_service_pb2.CancelRunResponse,
-    events_pb2.RunEvent,
-    agent_pb2.Artifact,
-    agent_service_pb2.ListAgentsResponse,
-    agent_service_pb2.GetAgentResponse,
-    artifact_service_pb2.UploadAttachmentResponse,
-    model_service_pb2.ListModelsResponse,
-    approval_service_pb2.Approval,
-    approval_service_pb2.ListApprovalsResponse,
-    approval_service_pb2.DecideResponse,
-    retrieval_service_pb2.SearchResponse,
-    retrieval_service_pb2.GetPassageResponse,
-    source_service_pb2.Source,
-    source_service_pb2.ListSourcesResponse,
-    source_service_pb2.DeleteSourceResponse,
-    source_service_pb2.ListDocumentsResponse,
-    source_service_pb2.IngestDocumentsResponse,
-]
 _PROBLEM: dict[str, Any] = {
     "type": "object",
     "description": "RFC 9457 problem document; `reason` is stable.",
@@ -79,8 +51,9 @@ _OPENAI_ERROR: dict[str, Any] = {
         }
     },
 }
-# Routes that speak an OpenAI wire and its errors.
+# Routes that speak an OpenAI wire.
 OPENAI_TAG = "openai"
+MESSAGE_REFERENCE = re.compile(rf"{REFERENCE}(proctor\.[A-Za-z0-9_.]+)")
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -88,14 +61,22 @@ def answers(message: type[Message], status: int = 200, *, stream: str = "") -> d
     """Return the `responses` of a route that answers with `message`, and as an event stream described by `stream`."""
     content: dict[str, Any] = {"application/json": {"schema": reference(message)}}
     if stream:
-        content["text/event-stream"] = {"schema": {"type": "string", "description": stream}}
+        content["text/event-stream"] = {"schema": _event(stream)}
     return {status: {"description": message.DESCRIPTOR.name, "content": content}}
 
 
-def streams(description: str) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route that only streams."""
-    content = {"text/event-stream": {"schema": {"type": "string", "description": description}}}
+def streams(description: str, *, or_json: str = "") -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a route that streams, or answers with one JSON object described by `or_json`."""
+    content: dict[str, Any] = {"text/event-stream": {"schema": _event(description)}}
+    if or_json:
+        content["application/json"] = {"schema": {"type": "object", "description": or_json}}
     return {200: {"description": description, "content": content}}
+
+
+def _event(description: str) -> dict[str, Any]:
+    """Return the schema of one event of a stream."""
+    text = {"type": "string"}
+    return {"type": "object", "description": description, "properties": {"id": text, "event": text, "data": text}}
 
 
 def install(app: FastAPI) -> None:
@@ -116,20 +97,21 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = parts.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update(components(_MESSAGES))
+    named = set(MESSAGE_REFERENCE.findall(json.dumps(document["paths"])))
+    schemas.update(components(sorted(named)))
     schemas["Problem"] = _PROBLEM
     schemas["OpenAIError"] = _OPENAI_ERROR
     parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for path in document["paths"].values():
+    for path, item in document["paths"].items():
         for method in _METHODS:
-            if method in path:
-                _add_failures(path[method])
+            if method in item:
+                _add_failures(path, item[method])
     return document
 
 
-def _add_failures(operation: dict[str, Any]) -> None:
+def _add_failures(path: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
-    if OPENAI_TAG in operation.get("tags", ()):
+    if path.startswith(openai_errors.PATHS):
         content = {"application/json": {"schema": {"$ref": f"{REFERENCE}OpenAIError"}}}
     else:
         content = {MEDIA_TYPE: {"schema": {"$ref": f"{REFERENCE}Problem"}}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
@@ -24,11 +25,11 @@ def reference(message: type[Message]) -> Schema:
     return {"$ref": f"{REFERENCE}{message.DESCRIPTOR.full_name}"}
 
 
-def components(messages: list[type[Message]]) -> dict[str, Schema]:
-    """Return the schemas of these messages and of all they contain, by name."""
+def components(names: list[str]) -> dict[str, Schema]:
+    """Return the schemas of the messages with these full names and of all they contain, by name."""
     found: dict[str, Schema] = {}
-    for message in messages:
-        _collect(message.DESCRIPTOR, found)
+    for name in names:
+        _collect(descriptor_pool.Default().FindMessageTypeByName(name), found)
     return found
 
 

@@ -105,7 +105,7 @@ def to_run(body: ChatRequest, *, wait_for_approvals: bool) -> pb.StartRunRequest
     request = pb.StartRunRequest(
         instructions="\n\n".join(text_of(m.content) for m in body.messages if m.role in INSTRUCTION_ROLES),
         on_retraction=pb.OnRetraction.ON_RETRACTION_FAIL,
-        client_tools_end_run=True,
+        client_tools_end_run=bool(body.tools),
         sources=body.proctor.sources or (),
         attachments=body.proctor.attachments or (),
         labels=body.metadata or {},

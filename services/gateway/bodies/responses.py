@@ -153,7 +153,7 @@ def to_start(body: ResponsesRequest, conversation_id: str) -> pb.StartRunRequest
         instructions="\n\n".join(_instructions(body)),
         hold=duration(0),
         on_retraction=pb.OnRetraction.ON_RETRACTION_HOLD if body.structured else pb.OnRetraction.ON_RETRACTION_FAIL,
-        client_tools_end_run=stateless,
+        client_tools_end_run=stateless and bool(body.tools),
         stateless=stateless,
         sources=body.proctor.sources or (),
         attachments=body.proctor.attachments or (),

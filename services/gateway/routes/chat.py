@@ -30,7 +30,7 @@ STOPPED = Problem(status=503, reason="UNAVAILABLE", detail="the server ended thi
 
 @router.post(
     "/completions",
-    responses=openapi.streams("With `stream`: chunks as `data:` lines and `[DONE]`; else one chat.completion as JSON."),
+    responses=openapi.streams("Chunks, `[DONE]` last.", or_json="A chat.completion, without `stream`."),
     response_class=Response,
 )
 async def create_completion(

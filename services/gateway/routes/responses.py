@@ -34,7 +34,7 @@ from services.gateway.waiting import abandoned, while_connected
 
 router = APIRouter(prefix="/v1/responses", tags=[openapi.OPENAI_TAG])
 
-EVENTS = "With `stream`: typed events with sequence numbers; else the response as JSON."
+ANSWER = openapi.streams("Typed events with sequence numbers.", or_json="The response, without `stream`.")
 STOPPED = Problem(status=503, reason="UNAVAILABLE", detail="the server ended this stream; retrieve it with stream=true")
 
 
@@ -52,7 +52,7 @@ class NotContinued(ServiceError):
     reason = "CONVERSATION_NOT_FOUND"
 
 
-@router.post("", responses=openapi.streams(EVENTS), response_class=Response)
+@router.post("", responses=ANSWER, response_class=Response)
 async def create_response(
     body: ResponsesRequest,
     request: Request,
@@ -76,7 +76,11 @@ async def create_response(
     return _json(state, ignored=body.ignored())
 
 
-@router.get("/{response_id}", responses=openapi.streams(EVENTS), response_class=Response)
+@router.get(
+    "/{response_id}",
+    responses=ANSWER,
+    response_class=Response,
+)
 async def retrieve_response(
     response_id: str,
     parts: PartsDep,
@@ -94,7 +98,11 @@ async def retrieve_response(
     return stream_reply(chunks, parts, caller, farewell=_error_frame(STOPPED))
 
 
-@router.post("/{response_id}/cancel", responses=openapi.streams(EVENTS), response_class=Response)
+@router.post(
+    "/{response_id}/cancel",
+    responses=ANSWER,
+    response_class=Response,
+)
 async def cancel_response(response_id: str, request: Request, parts: PartsDep, caller: Asker) -> Response:
     """Stop a response and return it once it has stopped."""
     leg = _leg(response_id)

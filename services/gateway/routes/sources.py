@@ -71,7 +71,7 @@ async def delete_source(source_id: str, parts: PartsDep, caller: Ingester) -> Re
 
 @router.post(
     "/sources/{source_id}/documents",
-    responses=openapi.streams(PROGRESS),
+    responses=openapi.streams(PROGRESS, or_json="The summary."),
     openapi_extra=MULTIPART,
     response_class=Response,
 )
