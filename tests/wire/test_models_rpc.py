@@ -20,8 +20,8 @@ from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.adapters.sql.own_models import SqlOwnModels
 from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
-from services.orchestrator.models.own.rpc import ModelServicer
 from services.orchestrator.models.own.vault import vault_of
+from services.orchestrator.rpc_models import ModelServicer
 from tests.support.clock import FakeClock, SequentialIds
 from tests.support.platform import principal
 from tests.support.servers import Served, nothing, serve
