@@ -9,12 +9,6 @@ from datetime import date
 from typing import Any, assert_never
 from urllib.parse import urlsplit
 
-import jsonschema
-import referencing
-import referencing.exceptions
-from jsonschema.exceptions import SchemaError
-from referencing.jsonschema import SchemaRegistry
-
 from services.approval.domain import Approval, Question, QuestionType
 from services.approval.errors import AnswerInvalid
 from services.approval.jsontext import parse_json
@@ -27,8 +21,6 @@ MAX_VIOLATIONS = 10
 EMAIL = re.compile(r"[^@\s\x00-\x1f]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 PART_KINDS = frozenset({"text", "image", "file"})
-# References that leave the schema are not followed: the default of the library would fetch them.
-OFFLINE: SchemaRegistry = referencing.Registry()
 
 
 def edited_arguments(approval: Approval, text: bytes) -> bytes:
@@ -46,16 +38,23 @@ def edited_arguments(approval: Approval, text: bytes) -> bytes:
 
 
 def _schema_violations(parameters: bytes, arguments: Any) -> Iterator[FieldViolation]:
+    # Loaded by the first edit; a start does not need them.
+    import jsonschema
+    import referencing.exceptions
+    import referencing.jsonschema
+
     schema = parse_json(parameters)
+    # References that leave the schema are not followed: the library's own registry would fetch them.
+    offline: referencing.jsonschema.SchemaRegistry = referencing.Registry()
     try:
         validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         validator.check_schema(schema)
-        for count, error in enumerate(validator(schema, registry=OFFLINE).iter_errors(arguments)):
+        for count, error in enumerate(validator(schema, registry=offline).iter_errors(arguments)):
             if count == MAX_VIOLATIONS:
                 return
             path = ".".join(["args", *map(str, error.absolute_path)])
             yield _at(path, error.message[:500])
-    except (SchemaError, referencing.exceptions.Unresolvable) as error:
+    except (jsonschema.SchemaError, referencing.exceptions.Unresolvable) as error:
         yield _at("args", f"cannot be checked: the tool's schema is unusable ({type(error).__name__})")
 
 

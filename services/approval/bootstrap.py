@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import grpc
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from proctor.approval.v1 import approval_service_pb2, approval_service_pb2_grpc
 from services.approval.adapters.database import Database
-from services.approval.adapters.http_webhook import HttpCourier
 from services.approval.adapters.notify_local import LocalBell
-from services.approval.adapters.notify_postgres import PostgresBell
 from services.approval.adapters.sql_audit import FOLLOWER as AUDIT_FOLLOWER
 from services.approval.adapters.sql_audit import SqlAuditLog
 from services.approval.adapters.sql_changes import SqlChangeLog
@@ -24,6 +24,7 @@ from services.approval.decisions import Decisions
 from services.approval.feed import Feed, Watches
 from services.approval.gate import GateKeeper
 from services.approval.links import Links, LinkSigner
+from services.approval.ports import Bell, Courier
 from services.approval.records import Records
 from services.approval.requests import Requests
 from services.approval.rpc import ApprovalServicer, UseCases
@@ -34,6 +35,9 @@ from services.approval.webhooks import Webhooks, WebhookTargets
 from services.chassis.database import database_url, migrate, open_engine
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
+
+if TYPE_CHECKING:
+    from services.approval.adapters.http_webhook import HttpCourier
 
 SERVICE_NAME = approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"].full_name
 MIGRATIONS = "services.approval:migrations"
@@ -57,7 +61,7 @@ class Parts:
         self.clock = clock
         self.engine = open_engine(url)
         database = Database(self.engine)
-        self.bell = PostgresBell(self.engine) if database.is_postgresql else LocalBell()
+        self.bell, self.bell_chores = _bell(self.engine, database)
         self.approvals = MeasuredApprovals(SqlApprovals(database, self.bell), platform.telemetry)
         followers = [AUDIT_FOLLOWER, *([WEBHOOK_FOLLOWER] if settings.webhook_urls else [])]
         self.log = SqlChangeLog(database, followers)
@@ -67,20 +71,17 @@ class Parts:
         self.feed = Feed(self.log, self.approvals, capacity=settings.watch_capacity)
         self.audit = Audit(SqlAuditLog(database))
         self.signer = LinkSigner(settings.webhook_secret)
-        self.courier = HttpCourier(settings.webhook_timeout.total_seconds())
-        self.webhooks = Webhooks(
-            SqlOutbox(database),
-            self.courier,
-            self.signer,
-            WebhookTargets(
-                urls=settings.webhook_urls,
-                secret=settings.webhook_secret,
-                link_base=settings.link_base,
-                attempts=settings.webhook_attempts,
-            ),
-            clock,
-            random.random,
+        self.courier = _courier(settings)
+        self.webhooks = self._webhooks(database, self.courier) if self.courier else None
+
+    def _webhooks(self, database: Database, courier: Courier) -> Webhooks:
+        targets = WebhookTargets(
+            urls=self.settings.webhook_urls,
+            secret=self.settings.webhook_secret,
+            link_base=self.settings.link_base,
+            attempts=self.settings.webhook_attempts,
         )
+        return Webhooks(SqlOutbox(database), courier, self.signer, targets, self.clock, random.random)
 
     def use_cases(self) -> UseCases:
         """Return what the servicer calls."""
@@ -100,17 +101,16 @@ class Parts:
         """Return the background work."""
         poll = self.settings.poll_interval.total_seconds()
         chores = [
+            *self.bell_chores,
             Chore(name="sweep", wait=every(self.settings.sweep_interval.total_seconds()), step=self.records.sweep),
             Chore(name="feed", wait=on_bell(self.bell, poll), step=self.feed.deliver),
             Chore(name="audit", wait=on_bell(self.bell, poll, gather=AUDIT_GATHER), step=self.audit.append),
             Chore(name="prune", wait=every(PRUNE_INTERVAL), step=self.prune),
             Chore(name="count", wait=every(COUNT_INTERVAL), step=self.approvals.observe_pending),
         ]
-        if self.settings.webhook_urls:
+        if self.webhooks:
             chores.append(Chore(name="outbox", wait=on_bell(self.bell, poll), step=self.webhooks.enqueue))
             chores.append(Chore(name="courier", wait=on_bell(self.bell, poll), step=self.webhooks.send_due))
-        if isinstance(self.bell, PostgresBell):
-            chores.append(Chore(name="listen", wait=every(0), step=self.bell.run))
         return chores
 
     async def prune(self) -> int:
@@ -130,7 +130,7 @@ async def build(settings: Settings, platform: Platform) -> Service:
     async def start() -> None:
         await migrate(parts.engine, MIGRATIONS)
         await parts.feed.open()
-        if settings.webhook_urls:
+        if parts.webhooks:
             await parts.webhooks.open()
         background.start()
 
@@ -139,9 +139,29 @@ async def build(settings: Settings, platform: Platform) -> Service:
 
     async def close() -> None:
         await background.stop()
-        await parts.courier.close()
+        if parts.courier:
+            await parts.courier.close()
         await parts.engine.dispose()
 
     return Service(
         name="approval", register=register, grpc_services=(SERVICE_NAME,), start=start, drain=drain, close=close
     )
+
+
+def _bell(engine: AsyncEngine, database: Database) -> tuple[Bell, list[Chore]]:
+    if not database.is_postgresql:
+        return LocalBell(), []
+    # Loaded only where it serves: the driver is PostgreSQL's.
+    from services.approval.adapters.notify_postgres import PostgresBell
+
+    bell = PostgresBell(engine)
+    return bell, [Chore(name="listen", wait=every(0), step=bell.run)]
+
+
+def _courier(settings: Settings) -> HttpCourier | None:
+    if not settings.webhook_urls:
+        return None
+    # Loaded only where it serves: most deployments have no webhooks.
+    from services.approval.adapters.http_webhook import HttpCourier
+
+    return HttpCourier(settings.webhook_timeout.total_seconds())

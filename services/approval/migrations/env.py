@@ -1,9 +1,0 @@
-"""Runs the migrations on the connection that `services.chassis.database.migrate` hands over."""
-
-from __future__ import annotations
-
-from alembic import context
-
-context.configure(connection=context.config.attributes["connection"])
-with context.begin_transaction():
-    context.run_migrations()
