@@ -6,7 +6,10 @@ import ast
 import linecache
 import sys
 import traceback
-from types import CodeType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
 
 SOURCE_NAME = "main.py"
 _SHOWN_CHARACTERS = 20_000

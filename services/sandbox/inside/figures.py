@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 _PYPLOT = "matplotlib.pyplot"
 # On a figure: how many parts it had when the code saved it itself.
@@ -71,8 +72,8 @@ def _parts(figure: Any) -> int:
     return len(figure.findobj())
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls back once, after a module was imported by anyone."""
+class _AfterImport:
+    """A finder on `sys.meta_path` that calls back once, after a module was imported by anyone."""
 
     def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -80,11 +81,12 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
             return None
         loader, execute = spec.loader, spec.loader.exec_module

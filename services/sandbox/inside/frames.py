@@ -7,9 +7,11 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 # Below the kernel's default socket buffer, so that a frame never needs a larger one.
 MAX_FRAME = 160 * 1024
@@ -19,14 +21,16 @@ _LENGTH = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("iII")
 
 
-@dataclass(slots=True)
 class Frame:
     """A received message. The receiver owns `fds`; `pid` is the sender's by the kernel, 0 without SO_PASSCRED."""
 
-    header: dict[str, Any]
-    payload: bytes = b""
-    fds: list[int] = field(default_factory=list)
-    pid: int = 0
+    __slots__ = ("fds", "header", "payload", "pid")
+
+    def __init__(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        self.header = header
+        self.payload = payload
+        self.fds: list[int] = []
+        self.pid = 0
 
     def close(self) -> None:
         """Close the files nobody took."""

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
 
 from . import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # What a file looked like when it was last handed out: inode, size, modification time.
+    Fingerprint = tuple[int, int, int]
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_DROPPED = 32
 
-# What a file looked like when it was last handed out: inode, size, modification time.
-Fingerprint = tuple[int, int, int]
 
-
-@dataclass(slots=True, kw_only=True)
 class Bounds:
     """How much may be taken."""
 
-    files: int
-    file_bytes: int
-    total_bytes: int
+    def __init__(self, *, files: int, file_bytes: int, total_bytes: int) -> None:
+        self.files = files
+        self.file_bytes = file_bytes
+        self.total_bytes = total_bytes
 
 
-@dataclass(slots=True)
 class Harvest:
     """What was found: names beside their open descriptors, and what was left with the reason."""
 
-    files: list[tuple[str, int]] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
-    truncated: bool = False
-    total: int = 0
+    def __init__(self) -> None:
+        self.files: list[tuple[str, int]] = []
+        self.dropped: list[tuple[str, str]] = []
+        self.truncated = False
+        self.total = 0
 
     def drop(self, name: str, reason: str) -> None:
         if len(self.dropped) < _MAX_DROPPED:

@@ -12,10 +12,12 @@ import os
 import selectors
 import signal
 import socket
-from dataclasses import dataclass
-from typing import Any
 
 from . import frames, harvest, interpreter, linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 WORKSPACE = "/workspace"
 _COPY = 1 << 20
@@ -38,14 +40,18 @@ class Confined(BaseException):
         self.descriptors = (channel_fd, out_fd, err_fd)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What every job gets: the filter, sizes of its file systems, and whether it needs namespaces of its own."""
+    """What every job gets: the filter, sizes of its file systems, and whether it needs namespaces of its own.
 
-    program: bytes
-    own_namespaces: bool
-    mounts: dict[str, tuple[int, int]]  # path -> bytes, inodes
-    font_folder: str
+    `proc` is False where the host masks its own, so that none can be mounted. `mounts` has bytes and inodes by path.
+    """
+
+    def __init__(self, header: dict[str, Any], program: bytes) -> None:
+        self.program = program
+        self.own_namespaces = bool(header["own_namespaces"])
+        self.proc = bool(header["proc"])
+        self.mounts = {path: (size, inodes) for path, size, inodes in header["mounts"]}
+        self.font_folder = str(header["font_folder"])
 
 
 def start(view: View, control: socket.socket, out_fd: int, err_fd: int) -> None:
@@ -57,8 +63,12 @@ def start(view: View, control: socket.socket, out_fd: int, err_fd: int) -> None:
         uid, gid = os.getuid(), os.getgid()
         linux.die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        linux.unshare(_ALL_NAMESPACES if view.own_namespaces else linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
-        linux.map_own_ids(uid, gid)
+        flags = _ALL_NAMESPACES if view.own_namespaces else linux.CLONE_NEWUSER | linux.CLONE_NEWNS
+        if view.proc:
+            linux.unshare(flags)
+            linux.map_own_ids(uid, gid)
+        else:
+            linux.unshare(flags & ~linux.CLONE_NEWUSER)
         if view.own_namespaces:
             child = os.fork()
             if child:
@@ -112,7 +122,7 @@ class _Init:
                 end.detach()
             raise Confined(theirs.detach(), *self._outputs)
         _write("/proc/self/oom_score_adj", "0")
-        if os.path.ismount("/proc"):
+        if self._view.proc:
             flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
             linux.mount("none", "/proc", None, linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | flags)
         linux.set_dumpable(dumpable=False)
@@ -144,7 +154,7 @@ class _Init:
             case "interrupt":
                 os.kill(self._child, signal.SIGINT)
             case "kill":
-                os.kill(self._child, signal.SIGKILL)
+                os.kill(-1, signal.SIGKILL)
 
     def _run(self, frame: frames.Frame, channel: socket.socket) -> None:
         header = frame.header
@@ -230,7 +240,7 @@ def _build_view(view: View) -> None:
     """Mount what is private to the job; the outer view is read-only already."""
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     nosuid = linux.MS_NOSUID | linux.MS_NODEV
-    if view.own_namespaces and os.path.ismount("/proc"):
+    if view.own_namespaces and view.proc:
         linux.mount("proc", "/proc", "proc", nosuid | linux.MS_NOEXEC)
     # No further user namespaces: what `bwrap --disable-userns` does, which would also take away the mounts below.
     _write("/proc/sys/user/max_user_namespaces", "0")

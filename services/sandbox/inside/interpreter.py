@@ -6,7 +6,6 @@ import atexit
 import gc
 import json
 import os
-import random
 import resource
 import signal
 import socket
@@ -14,10 +13,13 @@ import struct
 import sys
 import threading
 import types
-from typing import Any
 
 from .display import SOURCE_NAME, print_traceback, remember_source, show_value, split_last_value
 from .figures import Figures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LENGTHS = struct.Struct("<II")
 COMMAND_FD = 3
@@ -92,7 +94,9 @@ class _Interpreter:
     def _prepare(self, command: dict[str, Any]) -> None:
         for name, value in command["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
-        random.seed()
+        # A fork inherits the state of the generators; a fresh import seeds itself.
+        if "random" in sys.modules:
+            sys.modules["random"].seed()
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed()

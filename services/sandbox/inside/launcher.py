@@ -10,9 +10,12 @@ import importlib
 import os
 import signal
 import socket
-from typing import Any, NoReturn
 
 from . import frames, init, interpreter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 CONTROL_FD = 3
 
@@ -31,12 +34,7 @@ def main() -> None:
 def _serve(control: socket.socket) -> NoReturn:
     setup = frames.receive(control)
     header = setup.header
-    view = init.View(
-        program=setup.payload,
-        own_namespaces=bool(header["own_namespaces"]),
-        mounts={path: (size, inodes) for path, size, inodes in header["mounts"]},
-        font_folder=header["font_folder"],
-    )
+    view = init.View(header, setup.payload)
     if header["preload"]:
         init.link_fonts(view.font_folder)
         _preload(header["preload"])

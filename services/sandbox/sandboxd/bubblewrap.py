@@ -78,7 +78,12 @@ def arguments(paths: Paths, environment: dict[str, str], *, proc: bool) -> list[
     for name in ("lib", "lib64", "lib32", "bin", "sbin"):
         if os.path.lexists(f"/usr/{name}"):
             options += ["--symlink", f"usr/{name}", f"/{name}"]
-    options += ["--proc", "/proc"] if proc else ["--tmpfs", "/proc"]
+    if proc:
+        options += ["--proc", "/proc"]
+    else:
+        # Without /proc nobody can map users of a further namespace, so jobs build their view with bubblewrap's own
+        # capabilities, and give them up like all others before they take code.
+        options += ["--tmpfs", "/proc", "--remount-ro", "/proc", "--cap-add", "CAP_SYS_ADMIN"]
     options += ["--dev", "/dev", "--dir", "/workspace"]
     # Only the zygote's imports write here; every job mounts its own /tmp over it.
     options += ["--size", str(16 << 20), "--tmpfs", "/tmp"]

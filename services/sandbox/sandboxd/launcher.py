@@ -28,12 +28,14 @@ class Recipe:
     program: bytes
     bounds: Bounds
     preload: tuple[str, ...] = ()
+    proc: bool = True
 
     def setup(self, *, own_namespaces: bool, preload: bool) -> dict[str, Any]:
         """Return the first message to the launcher inside."""
         bounds = self.bounds
         return {
             "own_namespaces": own_namespaces,
+            "proc": self.proc,
             "preload": list(self.preload) if preload else [],
             "font_folder": bubblewrap.FONTS,
             "mounts": [
@@ -51,6 +53,8 @@ class Launcher:
         self, loop: Loop, recipe: Recipe, uid: int, *, many: bool, on_change: Callable[[Launcher], None]
     ) -> None:
         self.many = many
+        # Each job has a user namespace of its own, or the group counts its processes.
+        self.own_users = recipe.proc
         self.uid = uid
         self.born = loop.now()
         self.jobs = 0

@@ -61,6 +61,9 @@ class Stage:
         under_usr = environment.base == "/usr"
         harness = self._root / "harness"
         shutil.copytree(Path(inside.__file__).parent, harness / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+        # The sandbox cannot write bytecode; without it every cold start would compile the harness.
+        compile_all = [environment.executable, "-I", "-m", "compileall", "-q", str(harness)]
+        subprocess.run(compile_all, check=False, capture_output=True)
         base_python = environment.executable
         if not under_usr:
             base_python = PYTHON_HOME + environment.executable.removeprefix(environment.base)

@@ -141,7 +141,9 @@ def _check_cgroup(config: Config, hierarchy: Hierarchy, result: Preflight) -> No
 
 def _recipe(found: bubblewrap.Found, paths: Paths, program: bytes, config: Config, *, proc: bool) -> Recipe:
     options = bubblewrap.arguments(paths, bubblewrap.environment(paths), proc=proc)
-    return Recipe(bwrap=found.path, options=tuple(options), program=program, bounds=Bounds(), preload=config.preload)
+    return Recipe(
+        bwrap=found.path, options=tuple(options), program=program, bounds=Bounds(), preload=config.preload, proc=proc
+    )
 
 
 def _probe_cold(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe) -> Trial:

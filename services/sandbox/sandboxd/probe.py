@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from services.sandbox.sandboxd import processes
+
 CANARY_VARIABLE = "PROCTOR_SANDBOX_CANARY"
 
 # Runs as foreign code does. Prints what it can see, as JSON.
@@ -29,22 +31,13 @@ def writable(path):
     except OSError:
         return False
 
-status = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines() if ":\t" in line)
-import socket
-try:
-    interfaces = [name for _, name in socket.if_nameindex()]
-except OSError:
-    interfaces = [l.split(":")[0].strip() for l in read("/proc/self/net/dev").splitlines()[2:]]
-environments = [read(f"/proc/{pid}/environ") for pid in os.listdir("/proc") if pid.isdigit()]
+settings = ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory")
 print(json.dumps({
-    "no_new_privs": status.get("NoNewPrivs"), "cap_eff": status.get("CapEff"), "seccomp": status.get("Seccomp"),
-    "interfaces": interfaces,
     "init_environ": read("/proc/1/environ"),
-    "environments": environments, "environ": sorted(os.environ),
+    "environments": [read(f"/proc/{pid}/environ") for pid in os.listdir("/proc") if pid.isdigit()],
+    "environ": sorted(os.environ),
     "canary_file": os.path.exists(CANARY_PATH),
-    "proc_sys_writable": [
-        path for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory") if writable(path)
-    ],
+    "proc_sys_writable": [path for path in settings if writable(path)],
     "python": sys.version.split()[0],
     "packages": sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()}),
 }))
@@ -88,20 +81,30 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What the host sees of the sandbox's first process."""
+    """What the host's kernel says of the process that waits for code. Nothing inside can forge it."""
 
     user_namespace: str
     own_user_namespace: str
     uid: int
+    no_new_privileges: bool
+    capabilities: int
+    filtered: bool
+    interfaces: frozenset[str]
 
     @staticmethod
-    def of(pid: int) -> HostView:
-        status = Path(f"/proc/{pid}/status").read_text()
-        uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
+    def of(init_pid: int) -> HostView:
+        """Look at the interpreter of the job whose first process is `init_pid`; it must be parked."""
+        pid = processes.tree(init_pid)[-1]
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        devices = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
         return HostView(
             user_namespace=os.readlink(f"/proc/{pid}/ns/user"),
             own_user_namespace=os.readlink("/proc/self/ns/user"),
-            uid=int(uid),
+            uid=int(status["Uid"].split()[1]),
+            no_new_privileges=status["NoNewPrivs"] == "1",
+            capabilities=int(status["CapEff"], 16) | int(status["CapPrm"], 16),
+            filtered=status["Seccomp"] == "2",
+            interfaces=frozenset(line.partition(":")[0].strip() for line in devices),
         )
 
 
@@ -125,18 +128,18 @@ def _judgements(found: dict[str, Any], host: HostView) -> Iterator[Check]:
     yield _check("user_namespace", host.user_namespace, users, passed=separate)
     drop = "let the service set user ids, or start it as an ordinary user"
     yield _check("unprivileged_user", f"host uid {host.uid}", drop, passed=host.uid != 0)
-    yield _check("no_new_privileges", found["no_new_privs"], _KERNEL, passed=found["no_new_privs"] == "1")
-    yield _check("no_capabilities", found["cap_eff"], _KERNEL, passed=int(found["cap_eff"] or "1", 16) == 0)
-    yield _check("system_call_filter", found["seccomp"], _KERNEL, passed=found["seccomp"] == "2")
-    interfaces = set(found["interfaces"])
-    yield _check("no_network", ", ".join(sorted(interfaces)), "allow network namespaces", passed=interfaces <= {"lo"})
+    yield _check("no_new_privileges", host.no_new_privileges, _KERNEL, passed=host.no_new_privileges)
+    yield _check("no_capabilities", f"{host.capabilities:016x}", _KERNEL, passed=host.capabilities == 0)
+    yield _check("system_call_filter", host.filtered, _KERNEL, passed=host.filtered)
+    seen = ", ".join(sorted(host.interfaces))
+    yield _check("no_network", seen, "allow network namespaces", passed=host.interfaces <= {"lo"})
     environment = found["init_environ"]
     hidden = environment == "" or environment.startswith("!")
     yield _check("init_environment", environment[:80] or "empty", _REPORT, passed=hidden)
     leaked = CANARY_VARIABLE in found["environ"] or any(CANARY_VARIABLE in text for text in found["environments"])
     yield _check("canary_variable", "visible" if leaked else "hidden", _REPORT, passed=not leaked)
-    seen = bool(found["canary_file"])
-    yield _check("canary_file", "visible" if seen else "hidden", _REPORT, passed=not seen)
+    visible = bool(found["canary_file"])
+    yield _check("canary_file", "visible" if visible else "hidden", _REPORT, passed=not visible)
     writable = found["proc_sys_writable"]
     yield _check("kernel_settings", ", ".join(writable) or "read-only", _REPORT, passed=not writable)
 

@@ -47,17 +47,22 @@ class Outcome:
     dropped: list[tuple[str, str]] = field(default_factory=list)
 
 
-def rlimits(task: Task, bounds: Bounds, data_before: int) -> dict[str, int]:
-    """Return the limits the interpreter sets on itself; `data_before` bytes are mapped before the code runs."""
-    return {
+def rlimits(task: Task, bounds: Bounds, data_before: int, *, count_processes: bool) -> dict[str, int]:
+    """Return the limits the interpreter sets on itself; `data_before` bytes are mapped before the code runs.
+
+    `count_processes` is False where jobs share a user, whose processes RLIMIT_NPROC would count together.
+    """
+    limits = {
         # RLIMIT_DATA makes a MemoryError that can be read; RLIMIT_AS would count mapped files too.
         "RLIMIT_DATA": task.memory + data_before,
         "RLIMIT_CPU": int(task.cpu) + 1,
         "RLIMIT_FSIZE": bounds.file_bytes,
-        "RLIMIT_NPROC": task.pids + OWN_PROCESSES,
         "RLIMIT_NOFILE": bounds.open_files,
         "RLIMIT_STACK": bounds.stack_bytes,
         "RLIMIT_CORE": 0,
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_MSGQUEUE": 0,
     }
+    if count_processes:
+        limits["RLIMIT_NPROC"] = task.pids + OWN_PROCESSES
+    return limits

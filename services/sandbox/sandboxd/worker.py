@@ -25,7 +25,6 @@ _HARVEST_GRACE = 2.0
 _KILLED = 128 + signal.SIGKILL
 # With so many processes a polite request is not heard in time: a fork bomb fills both cores.
 _CROWD = 16
-_CROWDED_GRACE = 0.25
 # A group refuses a fork only after copying the address space; RLIMIT_NPROC refuses before and must come first.
 _GROUP_MARGIN = 4
 
@@ -105,7 +104,7 @@ class Worker:
             "kind": "run",
             "session": task.session,
             "files": [name for name, _ in task.files],
-            "rlimits": rlimits(task, bounds, self._data_bytes()),
+            "rlimits": rlimits(task, bounds, self._data_bytes(), count_processes=self.launcher.own_users),
             "bounds": {
                 "files": bounds.artifacts,
                 "file_bytes": bounds.artifact_bytes,
@@ -123,7 +122,7 @@ class Worker:
         self._order("interrupt")
         grace = _GRACE[why]
         if len(processes.tree(self._init_pid, at_most=_CROWD)) >= _CROWD:
-            grace = min(grace, _CROWDED_GRACE)
+            grace = 0.0
         self._kill_at = self._loop.now() + grace
 
     def tick(self) -> None:

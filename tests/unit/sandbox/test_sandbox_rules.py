@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -172,17 +173,21 @@ def test_the_kernel_names_the_sender() -> None:
 
 
 SAFE = {
-    "no_new_privs": "1",
-    "cap_eff": "0000000000000000",
-    "seccomp": "2",
-    "interfaces": ["lo"],
     "init_environ": "!PermissionError",
     "environments": ["", "HOME=/workspace"],
     "environ": ["HOME"],
     "canary_file": False,
     "proc_sys_writable": [],
 }
-HOST = probe.HostView(user_namespace="user:[2]", own_user_namespace="user:[1]", uid=60600)
+HOST = probe.HostView(
+    user_namespace="user:[2]",
+    own_user_namespace="user:[1]",
+    uid=60600,
+    no_new_privileges=True,
+    capabilities=0,
+    filtered=True,
+    interfaces=frozenset({"lo"}),
+)
 
 
 def failures(found: dict[str, object], host: probe.HostView = HOST) -> list[str]:
@@ -198,11 +203,6 @@ def test_a_good_probe_passes() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "name"),
     [
-        ("no_new_privs", "0", "no_new_privileges"),
-        ("cap_eff", "0000000000200000", "no_capabilities"),
-        ("cap_eff", None, "no_capabilities"),
-        ("seccomp", "0", "system_call_filter"),
-        ("interfaces", ["lo", "eth0"], "no_network"),
         ("init_environ", "SECRET=1", "init_environment"),
         ("environ", ["HOME", probe.CANARY_VARIABLE], "canary_variable"),
         ("environments", [f"{probe.CANARY_VARIABLE}=1"], "canary_variable"),
@@ -214,9 +214,19 @@ def test_each_leak_fails_its_own_check(key: str, value: object, name: str) -> No
     assert failures({**SAFE, key: value}) == [name]
 
 
-def test_the_hosts_own_user_namespace_and_root_fail() -> None:
-    same = probe.HostView(user_namespace="user:[1]", own_user_namespace="user:[1]", uid=0)
-    assert failures(SAFE, same) == ["user_namespace", "unprivileged_user"]
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("user_namespace", "user:[1]", "user_namespace"),
+        ("uid", 0, "unprivileged_user"),
+        ("no_new_privileges", False, "no_new_privileges"),
+        ("capabilities", 0x200000, "no_capabilities"),
+        ("filtered", False, "system_call_filter"),
+        ("interfaces", frozenset({"lo", "eth0"}), "no_network"),
+    ],
+)
+def test_each_fault_the_host_sees_fails_its_own_check(field: str, value: object, name: str) -> None:
+    assert failures(SAFE, replace(HOST, **{field: value})) == [name]  # type: ignore[arg-type]
 
 
 def test_a_probe_that_prints_nonsense_fails() -> None:
