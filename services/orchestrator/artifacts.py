@@ -17,7 +17,7 @@ from services.chassis.clock import Clock, Ids
 from services.chassis.errors import InvalidRequest, TooLarge
 from services.chassis.identity import Principal
 from services.orchestrator.domain.artifact import OwnedArtifact
-from services.orchestrator.domain.messages import Artifact
+from services.orchestrator.domain.messages import Artifact, MediaPart
 
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\/:*?"<>|\ud800-\udfff]')
 _SIGNATURES = (
@@ -28,6 +28,8 @@ _SIGNATURES = (
     (b"PK\x03\x04", "application/zip"),
 )
 _QUEUE = 8
+# Types that models take as pictures.
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 class Blobs(Protocol):
@@ -95,6 +97,17 @@ class Artifacts:
         """Return a file of the principal's and its bytes, or raise ArtifactNotFound."""
         owned = await self._records.get(principal.tenant, principal.user, artifact_id)
         return owned.artifact, self._blobs.read(artifact_id)
+
+    async def parts(self, principal: Principal, artifact_ids: Sequence[str]) -> list[MediaPart]:
+        """Return files of the principal's as parts of a message, or raise ArtifactNotFound naming the missing one."""
+        parts = []
+        for artifact_id in artifact_ids:
+            kept = (await self._records.get(principal.tenant, principal.user, artifact_id)).artifact
+            is_image = kept.media_type in PICTURES
+            parts.append(
+                MediaPart(media_type=kept.media_type, is_image=is_image, name=kept.name, artifact_id=artifact_id)
+            )
+        return parts
 
     @asynccontextmanager
     async def upload(self, principal: Principal, run_id: str) -> AsyncIterator[Upload]:

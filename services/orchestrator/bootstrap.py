@@ -27,12 +27,14 @@ from services.orchestrator.adapters.blobs import LocalBlobs
 from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
 from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
 from services.orchestrator.adapters.sql.database import Database
+from services.orchestrator.adapters.stored_media import StoredMedia
 from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.consent import Consents
+from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
 from services.orchestrator.execution import Executor
@@ -52,6 +54,7 @@ from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
+from services.orchestrator.titles import Titler
 from services.orchestrator.tools.current_time import CurrentTimeTool
 from services.orchestrator.tools.ports import Toolbox
 from services.orchestrator.tools.run_code import RunCodeTool
@@ -77,10 +80,16 @@ async def build(settings: Settings, platform: Platform) -> Service:
     """Return the service; nothing works before its `start`."""
     database = await Database.open(_database_url(settings), platform.clock)
     channels = _Channels(platform, settings)
+    blobs = LocalBlobs(settings.data_dir / "artifacts")
+    media = StoredMedia(blobs, channels.retrieval, platform.signer, settings.retrieval_timeout / timedelta(seconds=1))
     models = build_models(
-        config=settings.config_file, environ=os.environ, telemetry=platform.telemetry, clock=platform.clock
+        config=settings.config_file,
+        environ=os.environ,
+        telemetry=platform.telemetry,
+        clock=platform.clock,
+        media=media,
     )
-    orchestrator = _Orchestrator(settings, platform, database, channels, models)
+    orchestrator = _Orchestrator(settings, platform, database, channels, models, blobs, media)
     return Service(
         name="orchestrator",
         register=orchestrator.register,
@@ -128,7 +137,14 @@ class _Orchestrator:
     """Everything of one process, wired."""
 
     def __init__(
-        self, settings: Settings, platform: Platform, database: Database, channels: _Channels, models: Models
+        self,
+        settings: Settings,
+        platform: Platform,
+        database: Database,
+        channels: _Channels,
+        models: Models,
+        blobs: LocalBlobs,
+        media: StoredMedia,
     ) -> None:
         clock, ids = platform.clock, platform.ids
         tracer = platform.telemetry.tracer(SCOPE)
@@ -136,7 +152,7 @@ class _Orchestrator:
         self._background = _Background()
         artifacts = Artifacts(
             records=database.artifacts,
-            blobs=LocalBlobs(settings.data_dir / "artifacts"),
+            blobs=blobs,
             clock=clock,
             ids=ids,
             lifetime=settings.artifact_lifetime,
@@ -160,7 +176,7 @@ class _Orchestrator:
         prompts = Prompts()
         agents = AgentDirectory(load_agents(settings.config_file, prompts))
         runner = Runner(
-            preparer=Preparer(retrieval, models.catalogue, prompts),
+            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media)),
             loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids)),
             consents=consents,
             catalogue=models.catalogue,
@@ -196,6 +212,8 @@ class _Orchestrator:
             reader=READER,
         )
         self._workforce.parked = self._reconciler.hint
+        self._titler = Titler(models.chat, models.catalogue, database.conversations, ids)
+        self._workforce.completed = self._titler.completed
         self._runs = Runs(
             store=database.runs,
             journals=self._journals,
@@ -206,6 +224,7 @@ class _Orchestrator:
             offers=Offers(toolbox, sandbox),
             conversations=database.conversations,
             approvals=approvals,
+            artifacts=artifacts,
             caps=Caps(
                 rounds=settings.rounds,
                 tool_calls=settings.tool_calls,
@@ -263,6 +282,7 @@ class _Orchestrator:
 
     async def close(self) -> None:
         await self._background.stop()
+        await self._titler.close()
         await self._journals.close()
         await self._models.close()
         await self._channels.close()

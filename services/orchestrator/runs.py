@@ -12,6 +12,7 @@ from services.chassis.clock import Clock, Ids
 from services.chassis.errors import InvalidRequest, Unavailable
 from services.chassis.identity import Principal
 from services.orchestrator.agents.directory import AgentDirectory
+from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.context.counting import safe_estimate, total_tokens
 from services.orchestrator.context.room import DEFAULT_OUTPUT
@@ -43,6 +44,7 @@ from services.orchestrator.offer import Offers
 from services.orchestrator.ports import Approvals, Conversations, Decision
 from services.orchestrator.runner import Start
 from services.orchestrator.slots import FairSlots
+from services.orchestrator.titles import first_title
 from services.orchestrator.workforce import Workforce
 
 SEE_ALL = "runs:all"
@@ -92,6 +94,7 @@ class Runs:
         offers: Offers,
         conversations: Conversations,
         approvals: Approvals,
+        artifacts: Artifacts,
         caps: Caps,
         clock: Clock,
         ids: Ids,
@@ -105,6 +108,7 @@ class Runs:
         self._offers = offers
         self._conversations = conversations
         self._approvals = approvals
+        self._artifacts = artifacts
         self._caps = caps
         self._clock = clock
         self._ids = ids
@@ -268,10 +272,11 @@ class Runs:
     ) -> tuple[list[Message], int, Message | None]:
         """Return (all messages without the prompt, index of this turn's first one, the message to be stored)."""
         user = None
-        if command.input:
+        if command.input or command.attachments:
+            files = await self._artifacts.parts(principal, command.attachments)
             user = Message(
                 role=Role.USER,
-                parts=command.input,
+                parts=(*command.input, *files),
                 message_id=spec.user_message_id,
                 created_at=self._clock.now(),
             )
@@ -327,7 +332,7 @@ class Runs:
             request_digest=command.digest,
             checkpoint=encode(spec, progress, now),
             user_message=user,
-            title="" if command.conversation_id or not spec.conversation_id else _title(question),
+            title="" if command.conversation_id or not spec.conversation_id else first_title(question),
             supersede_message_id=command.supersede_message_id,
             key_id=key_id,
             reserved_tokens=reserved,
@@ -336,11 +341,6 @@ class Runs:
 
 def _sees_all(principal: Principal) -> bool:
     return SEE_ALL in principal.scopes or "*" in principal.scopes
-
-
-def _title(question: str) -> str:
-    line = " ".join(question.split())
-    return line if len(line) <= 80 else line[:79].rstrip() + "…"
 
 
 def _free_text(run: Run, text: str) -> Decision:

@@ -63,6 +63,8 @@ class Workforce:
         self._draining = False
         # Told the id of each run that is parked here; the reconciler looks at it at once.
         self.parked: Callable[[str], None] = _nobody
+        # Told of each run that ended with an answer here.
+        self.completed: Callable[[RunSpec, Progress], None] = _nobody
 
     @property
     def active(self) -> int:
@@ -137,8 +139,13 @@ class Workforce:
         finally:
             watch.cancel()
             self._jobs.pop(spec.run_id, None)
-        if end is LegEnd.PAUSED:
-            self.parked(spec.run_id)
+        match end:
+            case LegEnd.PAUSED:
+                self.parked(spec.run_id)
+            case LegEnd.COMPLETED:
+                self.completed(spec, progress)
+            case _:
+                pass
 
     async def _watch(self, journal: RunJournal) -> None:
         """Stop the leg when the journal says so: someone asked for it, or another owner has the run."""
@@ -221,5 +228,5 @@ class Workforce:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _nobody(run_id: str) -> None:
+def _nobody(*told: object) -> None:
     """Stand in until someone wants to know."""

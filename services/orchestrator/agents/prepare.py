@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.agents.prompt import PromptContext, Prompts
+from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.counting import counter_for
 from services.orchestrator.context.room import Room
 from services.orchestrator.domain.events import EvidenceAdded, Fact, Notice, Stage, StageChanged
@@ -22,8 +23,9 @@ PREFETCH_HITS = 6
 class Preparer:
     """Makes the prompt of classic and agentic agents."""
 
-    def __init__(self, retrieval: Retrieval, catalogue: Catalogue, prompts: Prompts) -> None:
+    def __init__(self, retrieval: Retrieval, catalogue: Catalogue, prompts: Prompts, attachments: Attachments) -> None:
         self._retrieval = retrieval
+        self._attachments = attachments
         self._catalogue = catalogue
         self._prompts = prompts
 
@@ -34,7 +36,9 @@ class Preparer:
         model = self._catalogue.get(spec.model)
         room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
         room.take_fixed(self._system(leg, ""), spec.tools)
-        turn = room.fit_question(progress.messages[progress.turn_start :])
+        read, notices = await self._attachments.read(progress.messages[progress.turn_start :], spec.principal.tenant)
+        facts += notices
+        turn = room.fit_question(read)
         documents = await self._fetch(leg, room, facts)
         in_system = bool(documents) and self._prompts.places_documents(spec.agent)
         if documents and not in_system:

@@ -22,8 +22,8 @@ _O200K = re.compile(r"^(gpt-4o|gpt-4\.1|gpt-5|o[134](-|$)|chatgpt-)")
 def safe_estimate(text: str) -> int:
     """Return an estimate that errs upwards for prose, code, random strings and CJK text alike.
 
-    Four letters a token in words of up to twelve, two tokens for three in longer runs (hashes, base64); every digit, sign
-    and line break one; five tokens for four characters beyond ASCII, three for each beyond the basic plane.
+    Four letters a token in words of up to twelve, two tokens for three in longer runs (hashes, base64); every digit,
+    sign and line break one; five tokens for four characters beyond ASCII, three for each beyond the basic plane.
     """
     tokens = wide = 0
     for letters, other in _PIECES.findall(text):

@@ -520,3 +520,93 @@ class FetchPageResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchPageResponse: _TypeAlias = FetchPageResponse  # noqa: Y015
+
+@_typing.final
+class ExtractHeader(_message.Message):
+    """What a file is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    MAX_CHARACTERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """File name. Required."""
+    max_characters: _builtins.int
+    """Most characters; 0 is 100,000."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        max_characters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_characters", b"max_characters", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractHeader: _TypeAlias = ExtractHeader  # noqa: Y015
+
+@_typing.final
+class ExtractTextRequest(_message.Message):
+    """One message of the upload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """The next bytes, at most 1 MiB."""
+    @_builtins.property
+    def header(self) -> Global___ExtractHeader:
+        """The header; exactly one, first."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ExtractHeader | None = ...,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "payload", b"payload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "payload", b"payload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
+
+Global___ExtractTextRequest: _TypeAlias = ExtractTextRequest  # noqa: Y015
+
+@_typing.final
+class ExtractTextResponse(_message.Message):
+    """Response of ExtractText."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text, blocks separated by blank lines."""
+    media_type: _builtins.str
+    """MIME type found from the content."""
+    title: _builtins.str
+    """Title found in it; empty when it names none."""
+    truncated: _builtins.bool
+    """Whether the text was cut."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        media_type: _builtins.str = ...,
+        title: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["media_type", b"media_type", "text", b"text", "title", b"title", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractTextResponse: _TypeAlias = ExtractTextResponse  # noqa: Y015

@@ -60,6 +60,11 @@ class RetrievalServiceStub(object):
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.SerializeToString,
                 response_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.FromString,
                 _registered_method=True)
+        self.ExtractText = channel.stream_unary(
+                '/proctor.retrieval.v1.RetrievalService/ExtractText',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextResponse.FromString,
+                _registered_method=True)
 
 
 class RetrievalServiceServicer(object):
@@ -101,6 +106,14 @@ class RetrievalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExtractText(self, request_iterator, context):
+        """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
+        UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RetrievalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +141,11 @@ def add_RetrievalServiceServicer_to_server(servicer, server):
                     servicer.FetchPage,
                     request_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.FromString,
                     response_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.SerializeToString,
+            ),
+            'ExtractText': grpc.stream_unary_rpc_method_handler(
+                    servicer.ExtractText,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +284,33 @@ class RetrievalService(object):
             '/proctor.retrieval.v1.RetrievalService/FetchPage',
             proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.SerializeToString,
             proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtractText(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/proctor.retrieval.v1.RetrievalService/ExtractText',
+            proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class RetrievalServiceStub:
     """Searches the web. FAILED_PRECONDITION when no provider is configured. Safe to retry."""
     FetchPage: _grpc.UnaryUnaryMultiCallable[_retrieval_service_pb2.FetchPageRequest, _retrieval_service_pb2.FetchPageResponse]
     """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+    ExtractText: _grpc.StreamUnaryMultiCallable[_retrieval_service_pb2.ExtractTextRequest, _retrieval_service_pb2.ExtractTextResponse]
+    """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
+    UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
+    """
 
 @_typing.type_check_only
 class RetrievalServiceAsyncStub(RetrievalServiceStub):
@@ -59,6 +63,10 @@ class RetrievalServiceAsyncStub(RetrievalServiceStub):
     """Searches the web. FAILED_PRECONDITION when no provider is configured. Safe to retry."""
     FetchPage: _aio.UnaryUnaryMultiCallable[_retrieval_service_pb2.FetchPageRequest, _retrieval_service_pb2.FetchPageResponse]  # type: ignore[assignment]
     """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+    ExtractText: _aio.StreamUnaryMultiCallable[_retrieval_service_pb2.ExtractTextRequest, _retrieval_service_pb2.ExtractTextResponse]  # type: ignore[assignment]
+    """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
+    UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
+    """
 
 class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Searches sources and the web. The tenant and user come from the signed identity; no request can widen them."""
@@ -102,5 +110,15 @@ class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retrieval_service_pb2.FetchPageResponse, _abc.Awaitable[_retrieval_service_pb2.FetchPageResponse]]:
         """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def ExtractText(
+        self,
+        request_iterator: _MaybeAsyncIterator[_retrieval_service_pb2.ExtractTextRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_retrieval_service_pb2.ExtractTextResponse, _abc.Awaitable[_retrieval_service_pb2.ExtractTextResponse]]:
+        """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
+        UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
+        """
 
 def add_RetrievalServiceServicer_to_server(servicer: RetrievalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
