@@ -26,6 +26,17 @@ def test_a_token_ends() -> None:
         IdentityVerifier(KEY, clock).verify(token)
 
 
+def test_a_token_is_made_anew_while_the_last_one_is_still_valid() -> None:
+    clock = FakeClock()
+    signer, verifier = IdentitySigner(KEY, clock, timedelta(seconds=60)), IdentityVerifier(KEY, clock)
+    first = signer.mint(ANN)
+    clock.advance(29)
+    assert signer.mint(ANN) == first
+    clock.advance(1)
+    assert signer.mint(ANN) != first
+    assert verifier.verify(first) == verifier.verify(signer.mint(ANN)) == ANN
+
+
 def test_an_unsigned_token_is_refused() -> None:
     claims = jwt.decode(IdentitySigner(KEY, FakeClock()).mint(ANN), options={"verify_signature": False})
     with pytest.raises(Unauthenticated):
