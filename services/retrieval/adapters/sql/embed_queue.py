@@ -15,7 +15,8 @@ from services.retrieval.adapters.sql.tables import documents, micros
 from services.retrieval.domain.library import DocumentState
 from services.retrieval.ports import EmbedJob
 
-LEASE = timedelta(minutes=5)
+# Longer than one batch on a busy machine; two workers with one job do no harm but work.
+LEASE = timedelta(minutes=2)
 
 
 class SqlEmbedQueue:
