@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from services.chassis.clock import Clock, SystemClock
+from services.chassis.telemetry import Telemetry
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.codec_events import decode
 from services.orchestrator.domain.events import AnswerDelta, Event, RunCompleted, StampedEvent
@@ -112,12 +113,13 @@ async def replica(
     pacing: Pacing | None = None,
     block: int = 256,
     store: Callable[[RunStore], RunStore] = lambda store: store,
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[Replica]:
     """Run a journal over `database` until the block ends; `store` may wrap the run store."""
     runs = store(database.runs)
     feed = Feed(runs, limits or FeedLimits(poll=0.2))
     terms = LeaseTerms(owner=owner, duration=timedelta(seconds=lease), block=block)
-    journals = Journals(runs, feed, database.signals, clock or SystemClock(), terms, pacing)
+    journals = Journals(runs, feed, database.signals, clock or SystemClock(), terms, pacing, telemetry)
     await journals.start()
     try:
         yield Replica(database, feed, journals)

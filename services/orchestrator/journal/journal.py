@@ -126,6 +126,11 @@ class RunJournal:
         return self._lost is None and not self._closed
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the run was taken from this handle, or the database kept away for too long."""
+        return self._lost is not None
+
+    @property
     def cancel_requested_by(self) -> str:
         """Who asked the run to stop, as far as this process knows; empty when nobody did."""
         return self._cancel_requested_by

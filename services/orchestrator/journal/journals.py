@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from services.chassis import names
 from services.chassis.clock import Clock
+from services.chassis.telemetry import Telemetry, no_telemetry
 from services.orchestrator.domain.run import Fenced, NewRun, Run
 from services.orchestrator.journal.feed import Feed
 from services.orchestrator.journal.journal import RunJournal
@@ -27,13 +29,18 @@ class Journals:
         clock: Clock,
         terms: LeaseTerms,
         pacing: Pacing | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        telemetry = telemetry or no_telemetry()
+        self._lost = telemetry.counter(__name__, names.LEASES_LOST)
+        self._recovered = telemetry.counter(__name__, names.LEASES_RECOVERED)
+        fenced = telemetry.counter(__name__, names.LEASES_FENCED)
         self._store = store
         self._feed = feed
         self._signals = signals
         self._clock = clock
         self._terms = terms
-        self._writer = GroupWriter(store, terms, clock, pacing or Pacing())
+        self._writer = GroupWriter(store, terms, clock, pacing or Pacing(), fenced.add)
         self._open: dict[str, RunJournal] = {}
         self._renew_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +78,11 @@ class Journals:
     async def claim(self, run_id: str) -> RunJournal | None:
         """Take over or resume a run; None when another owner has it or it is over."""
         ownership = await self._store.claim(run_id, self._terms)
-        return self.open(ownership) if ownership else None
+        if ownership is None:
+            return None
+        if ownership.taken_over:
+            self._recovered.add(1)
+        return self.open(ownership)
 
     def open(self, ownership: Ownership) -> RunJournal:
         """Return the handle that writes an owned run; an earlier handle of the same run is fenced."""
@@ -93,6 +104,8 @@ class Journals:
 
     def _forget(self, journal: RunJournal) -> None:
         """A handle was closed or lost."""
+        if journal.is_lost:
+            self._lost.add(1)
         if self._open.get(journal.run_id) is journal:
             del self._open[journal.run_id]
             self._feed.forget(journal.run_id)

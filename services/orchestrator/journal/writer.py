@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from services.chassis.clock import Clock
 from services.orchestrator.journal.journal import Piece, RunJournal
-from services.orchestrator.journal.ports import LeaseTerms, RunStore, RunWrite, StoreUnavailable, WriteResult
+from services.orchestrator.journal.ports import (
+    LeaseTerms,
+    RunStore,
+    RunWrite,
+    StoreUnavailable,
+    WriteOutcome,
+    WriteResult,
+)
 
 T = TypeVar("T")
 
@@ -33,11 +40,14 @@ class Pacing:
 class GroupWriter:
     """Commits pieces of many runs in one transaction after another. `run` is its task."""
 
-    def __init__(self, store: RunStore, terms: LeaseTerms, clock: Clock, pacing: Pacing) -> None:
+    def __init__(
+        self, store: RunStore, terms: LeaseTerms, clock: Clock, pacing: Pacing, fenced: Callable[[int], None]
+    ) -> None:
         self._store = store
         self._terms = terms
         self._clock = clock
         self._pacing = pacing
+        self._count_fenced = fenced
         self._touched: dict[RunJournal, None] = {}
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -98,17 +108,26 @@ class GroupWriter:
             _log.exception("a group commit failed; each run is written alone", extra={"event": "journal_write_failed"})
             await self._commit_apart(batch)
         else:
-            _settle(batch, results)
+            self._settle(batch, results)
 
     async def _commit_apart(self, batch: Sequence[tuple[RunJournal, Piece]]) -> None:
         """Write every run in its own transaction, so that one bad piece harms its own run only."""
         for journal in dict.fromkeys(journal for journal, _ in batch):
             own = [(owner, piece) for owner, piece in batch if owner is journal]
             try:
-                _settle(own, await self._write([piece.write for _, piece in own]))
+                self._settle(own, await self._write([piece.write for _, piece in own]))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's end in this process
                 for _, piece in own:
                     journal.failed(piece, error)
+
+    def _settle(self, batch: Sequence[tuple[RunJournal, Piece]], results: Sequence[WriteResult]) -> None:
+        for (journal, piece), result in zip(batch, results, strict=True):
+            journal.settled(piece, result)
+        for journal in dict.fromkeys(journal for journal, _ in batch):
+            # Readers that had fallen behind the tail wait for the store to have what was shown early.
+            journal.tail.wake()
+        if fenced := sum(result.outcome is WriteOutcome.FENCED for result in results):
+            self._count_fenced(fenced)
 
     async def _write(self, writes: Sequence[RunWrite]) -> Sequence[WriteResult]:
         """Write, and try again while the database is away, for as long as a lease lasts."""
@@ -123,14 +142,6 @@ class GroupWriter:
                 _log.warning("the database does not answer", extra={"event": "journal_write_retried"}, exc_info=True)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
-
-
-def _settle(batch: Sequence[tuple[RunJournal, Piece]], results: Sequence[WriteResult]) -> None:
-    for (journal, piece), result in zip(batch, results, strict=True):
-        journal.settled(piece, result)
-    for journal in dict.fromkeys(journal for journal, _ in batch):
-        # Readers that had fallen behind the tail wait for the store to have what was shown early.
-        journal.tail.wake()
 
 
 async def answered_within(work: Coroutine[Any, Any, T], limit: timedelta) -> T:

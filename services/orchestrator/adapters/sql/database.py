@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
 from services.chassis.database import migrate, open_engine
+from services.chassis.errors import NotConfigured
 from services.orchestrator.adapters.sql.artifacts import SqlArtifactRecords
 from services.orchestrator.adapters.sql.conversations import SqlConversations
 from services.orchestrator.adapters.sql.exclusive import ExclusiveFile
@@ -48,13 +49,15 @@ class Database:
         """
         parsed = make_url(url)
         lock = None
-        signals: Signals = PostgresSignals(parsed)
         if parsed.get_backend_name() == "sqlite":
-            lock = ExclusiveFile(Path(parsed.database or ""))
+            if not parsed.database or ":memory:" in parsed.database:
+                raise NotConfigured(f"'{url}' is no file; runs must outlive the process, so name a file or PostgreSQL")
+            lock = ExclusiveFile(Path(parsed.database))
             lock.acquire()
-            signals = NoSignals()
         engine = open_engine(url)
+        signals: Signals = NoSignals()
         if lock is None:
+            signals = PostgresSignals(engine)
             event.listen(engine.sync_engine, "connect", _bound_transactions)
         try:
             await migrate(engine, MIGRATIONS)

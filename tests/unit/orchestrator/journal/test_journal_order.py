@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+from opentelemetry.sdk.metrics.export import NumberDataPoint
 
 from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
@@ -28,6 +29,7 @@ from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from services.orchestrator.journal.writer import Pacing
 from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
+from tests.support.platform import recorded_telemetry
 
 STARTED = ToolCallStarted(call_id="c1", name="search", arguments_json=b"{}")
 THINKING = StageChanged(stage=Stage.THINKING, text="Thinking")
@@ -268,6 +270,23 @@ async def test_one_runs_fence_is_not_anothers(here: Replica) -> None:
         await kept.fact(THINKING)
     await again.finish(completed())
     assert [journal.run_id for journal in here.journals.open_runs] == []
+
+
+async def test_changes_of_hands_are_counted(database: Database) -> None:
+    recorded = recorded_telemetry()
+    async with replica(database, telemetry=recorded.telemetry) as here:
+        journal = await started(here)
+        await database.runs.disown_all()
+        thief = await database.runs.claim(journal.run_id, LeaseTerms(owner="thief"))
+        assert thief is not None
+        with pytest.raises(Fenced):
+            await journal.fact(THINKING)
+        await database.runs.disown_all()
+        assert await here.journals.claim(journal.run_id) is not None
+    for name in ("proctor.leases.lost", "proctor.leases.fenced_writes", "proctor.leases.recovered"):
+        (point,) = recorded.points(name)
+        assert isinstance(point, NumberDataPoint)
+        assert point.value == 1
 
 
 async def test_a_database_that_comes_back_loses_and_doubles_nothing(here: Replica, gated: Gated) -> None:
