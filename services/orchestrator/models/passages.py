@@ -22,6 +22,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"“'(\[*]?[A-Z0-9])|(?<=[。！�
 # A line of prose that was wrapped: long, not the row of a table, and the next line begins no list, row or heading.
 _WRAP = re.compile(r"^([^|\n]{50,}[^|\n.:!?。])\n(?=[^\s|#>*+-])", re.MULTILINE)
 _MARKUP = re.compile(r"^\s*(?:#{1,6}\s+|[-*+]\s+|\d+[.)]\s+|>\s*|\|)+|\|\s*$|\*{1,2}(?=\S)|(?<=\S)\*{1,2}|__|`")
+_RANGE = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*(?:to|and|until|[-–—~～至到])\s*(\d[\d,]*(?:\.\d+)?)")
+_NAMED_CELLS = re.compile(r"[^:;]+: [^;]+(?:; [^:;]+: [^;]+)+$")
 _RULE = re.compile(r"^[\s|:=*-]+$")
 # Words that every question has; they tell nothing about what it asks.
 _STOP_WORDS = frozenset(
@@ -43,8 +45,9 @@ NEARLY = 0.7
 ADDS = 0.1
 MAX_QUOTES = 4
 MAX_SENTENCE = 600
-# Between the cells of a table row.
-CELL = " · "
+# Between the cells of a table row, here and where it is quoted.
+CELL = " | "
+SHOWN_CELL = " · "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +96,18 @@ def terms(text: str) -> frozenset[str]:
 def sentences(text: str) -> list[str]:
     """Return the sentences of a passage, markup removed; the cells of a table row stand in one."""
     out = []
-    for raw in _SENTENCE_END.split(_WRAP.sub(r"\1 ", text)):
+    for raw in _SENTENCE_END.split(_WRAP.sub(_unwrapped, text)):
         if not raw or _RULE.match(raw):
             continue
         cleaned = re.sub(r"\s*\|\s*", CELL, _MARKUP.sub("", raw)).strip()
         if cleaned:
             out.append(cleaned if len(cleaned) <= MAX_SENTENCE else cleaned[:MAX_SENTENCE] + "…")
     return out
+
+
+def _unwrapped(wrap: re.Match[str]) -> str:
+    """Join a wrapped line to the next; a row told as `column: cell; column: cell` is a line of its own."""
+    return wrap[0] if _NAMED_CELLS.match(wrap[1]) else f"{wrap[1]} "
 
 
 def quotations(question: str, documents: Sequence[RenderedDocument]) -> tuple[Quotation, ...]:
@@ -147,7 +155,7 @@ def _sentences_of(document: RenderedDocument) -> list[_Sentence]:
             continue
         beside = () if is_row else own[max(0, position - 1) : position + 2]
         around = title.union(terms(header), *beside)
-        shown = _labelled(text, header) if is_row else text
+        shown = _labelled(text, header).replace(CELL, SHOWN_CELL) if is_row else text
         pool.append(_Sentence(text=shown, number=document.number, terms=own[position], around=around))
     return pool
 
@@ -176,14 +184,32 @@ def _weights(wanted: frozenset[str], pool: Sequence[_Sentence]) -> dict[str, flo
     A term that stands nowhere counts as the rarest, so that a question about something else stays unanswered; but the
     amount that somebody asks about need not stand there, and counts little.
     """
-    counts = Counter(term for sentence in pool for term in sentence.terms & wanted)
+    counts = Counter(term for sentence in pool for term in wanted if _holds(sentence, term))
     weights = {term: math.log(1 + len(pool) / (counts[term] or 0.5)) for term in wanted}
     return {term: weight / 4 if term.isdigit() and not counts[term] else weight for term, weight in weights.items()}
 
 
+def _holds(sentence: _Sentence, term: str) -> bool:
+    """Tell whether a sentence holds a term: the word itself, or an amount within a range that it names."""
+    if term in sentence.terms:
+        return True
+    if not term.isdigit():
+        return False
+    ranges = ((_amount(low), _amount(high)) for low, high in _RANGE.findall(sentence.text))
+    return any(low <= int(term) <= high for low, high in ranges)
+
+
+def _amount(text: str) -> float:
+    """Return an amount in which commas part thousands; one that is none is nothing's bound."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return math.nan
+
+
 def _score(sentence: _Sentence, weights: dict[str, float]) -> float:
     """Return the weight that the sentence holds itself, plus half of what only its surroundings hold."""
-    held = sum(weight for term, weight in weights.items() if term in sentence.terms)
+    held = sum(weight for term, weight in weights.items() if _holds(sentence, term))
     if not held:
         return 0.0
     near = sum(weight for term, weight in weights.items() if term in sentence.around and term not in sentence.terms)

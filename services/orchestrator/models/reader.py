@@ -15,7 +15,7 @@ from services.orchestrator.evidence import FRAME, RenderedDocument, parse
 from services.orchestrator.models.errors import ModelRefused
 from services.orchestrator.models.fragments import call_id_for
 from services.orchestrator.models.layers import Events
-from services.orchestrator.models.passages import is_cjk, quotations
+from services.orchestrator.models.passages import is_cjk, quotations, terms
 from services.orchestrator.models.ports import CallPiece, ModelReply, ModelRequest, Purpose, TextPiece
 from services.orchestrator.models.reader_phrases import Phrases, phrases_for
 from services.orchestrator.models.timing import CallClock
@@ -32,6 +32,8 @@ _COMPUTED = "Sandbox computation"
 _BEHIND_QUESTION = re.compile(
     rf"\n*(?:{re.escape(FRAME)}|The search in the documents found nothing that fits the question\.).*", re.DOTALL
 )
+# What people say who ask nothing yet, as terms.
+_GREETINGS = frozenset({"hello", "hi", "hey", "good", "morn", "thank", "thanks", "你好", "您好", "谢谢"})
 _PIECE = re.compile(r"\S+\s*|\s+")
 
 
@@ -110,7 +112,9 @@ class _Turn:
     def _answer(self) -> str | ToolCall:
         documents = _documents(self._turn)
         searched = any(m.role is Role.TOOL and m.tool_name == SEARCH for m in self._turn)
-        if not documents and not searched and self._question and SEARCH in self._tools:
+        if not documents and terms(self._question) <= _GREETINGS:
+            return self._say.introduction
+        if not documents and not searched and SEARCH in self._tools:
             return self._call(SEARCH, {"query": self._question[:2000]}, self._say.search_reason)
         found = quotations(self._question, documents)
         if found:

@@ -175,4 +175,36 @@ def test_sentences_keep_rows_and_join_wrapped_lines() -> None:
         "The mileage rate is EUR 0.38 per kilometre for cars and EUR 0.21 per kilometre for motorcycles.",
         "Parking is paid against receipts.",
     ]
-    assert "London · 72 · 230" in sentences(TRAVEL)
+    assert "London | 72 | 230" in sentences(TRAVEL)
+
+
+@pytest.mark.parametrize("greeting", ["Hello!", "Good morning", "你好", "thank you"])
+async def test_a_greeting_is_no_question_to_search_for(greeting: str) -> None:
+    heard = await read(ask(greeting, tools=(SEARCH,)))
+    assert heard.reply.tool_calls == ()
+    assert "reader" in heard.text
+
+
+async def test_rows_told_by_their_columns_are_quoted_one_by_one() -> None:
+    rows = "\n".join(
+        f"City: {city}; Per diem (EUR per day): {rate}; Hotel limit (EUR per night): {limit}"
+        for city, rate, limit in (("London", 72, 230), ("Zurich", 86, 240), ("Bergen", 78, 195))
+    )
+    heard = await read(ask(messages=(user("What is the hotel limit in Bergen?"), result("search", documents(rows)))))
+    assert "> City: Bergen; Per diem (EUR per day): 78; Hotel limit (EUR per night): 195 [1]" in heard.text
+    assert "London" not in heard.text
+
+
+async def test_an_amount_finds_the_range_it_lies_in() -> None:
+    low = "Amount: 500.01 to 5,000; Approved by: line manager"
+    rows = f"{low}\nAmount: 5,000.01 to 25,000; Approved by: head of department"
+    question = "Who approves a purchase of EUR 18,000?"
+    heard = await read(ask(messages=(user(question), result("search", documents(rows)))))
+    assert heard.text.index("head of department") < len(heard.text) // 2
+    assert "line manager" not in heard.text.split("head of department")[0]
+
+
+async def test_a_line_with_dots_between_its_parts_is_no_row_of_a_table() -> None:
+    text = "Finance handbook FIN-03 · rates for 2026 · owner: Ingrid Solheim, Financial Controller"
+    heard = await read(ask(messages=(user("Who is Ingrid Solheim?"), result("search", documents(text)))))
+    assert "Financial Controller" in heard.text
