@@ -47,7 +47,8 @@ class FairSlots:
 
     def would_wait(self, tenant: str) -> bool:
         """Whether `acquire` would have to wait now."""
-        return bool(self._queues) or not self._has_room(tenant)
+        # Others may queue for their own tenant's cap; that holds nobody else back.
+        return tenant in self._queues or not self._has_room(tenant)
 
     async def acquire(self, tenant: str) -> None:
         """Wait for a slot of `tenant`."""
