@@ -203,3 +203,16 @@ async def test_the_sentence_that_supports_a_citation_is_marked(page: Page) -> No
     turn = await finished(await ask(page, PER_DIEM))
     await turn.locator("button.cite", has_text="2").nth(1).click()
     await expect(turn.locator(".prose mark.support")).to_contain_text("The day of departure and the day of return")
+
+
+async def test_a_research_run_shows_its_plan_and_what_each_step_did(page: Page) -> None:
+    turn = await finished(await ask(page, "Compare London and Zurich"))
+    await expect(turn.locator(".prose")).to_contain_text("Zurich pays EUR 14 more")
+    await turn.locator(".steps > summary").click()
+    steps = turn.locator(".row-step")
+    await expect(steps).to_have_count(2)
+    await steps.nth(1).locator("summary").first.click()
+    await expect(steps.nth(1).locator(".row-call")).to_contain_text("Rates in Zurich")
+    await expect(steps.nth(1).locator(".row-call")).to_have_count(1)
+    await expect(steps.nth(1)).to_contain_text("Rates in Zurich are in the table.")
+    await expect(turn.locator(".row-plan li")).to_have_count(2)

@@ -43,8 +43,10 @@ class FakeRun:
     def ended(self) -> bool:
         return bool(self.events) and bool(TERMINAL & self.events[-1].keys())
 
-    def emit(self, kind: str, *, step_id: str = "", **body: Any) -> None:
+    def emit(self, kind: str, /, *, step_id: str = "", **body: Any) -> None:
         """Append one event; numbers rise with holes, as the journal's do."""
+        if kind.startswith("step_"):
+            body["step_id"] = step_id
         with self.changed:
             self._sequence += 3 if kind == "run_started" else 1
             self.events.append(

@@ -75,6 +75,7 @@ def install(gateway: FakeGateway, pace: float = 0.0) -> None:
         "Retract": retract,
         "Ask me": questions,
         "Count": count,
+        "Compare": research,
     }
     gateway.artifacts.setdefault("a1", ("image/png", PIXEL))
     gateway.artifacts.setdefault("a2", ("text/csv", b"city,eur\nLondon,72\n"))
@@ -310,3 +311,24 @@ def count(run: FakeRun) -> None:
     text = " ".join(f"w{number}" for number in range(200))
     run.say(text, size=7)
     run.emit("run_completed", text="", message_id="am8")
+
+
+def research(run: FakeRun) -> None:
+    """A research agent: a plan, two steps side by side, a synthesis."""
+    run.emit("stage_changed", stage="STAGE_THINKING", text="Making a plan")
+    steps = [("s1", "Rates in London"), ("s2", "Rates in Zurich")]
+    run.emit("plan_made", complexity="simple", steps=[{"step_id": step, "title": title} for step, title in steps])
+    for step, title in steps:
+        run.emit("step_started", step_id=step, title=title, kind="research")
+    for step, title in steps:
+        call = {"call_id": f"c-{step}", "name": "search", "arguments_json": {"query": title}}
+        run.emit("tool_call_proposed", step_id=step, call=call, round=1)
+    items = evidence(run, 2)
+    for step, title in steps:
+        ended = {"call_id": f"c-{step}", "name": "search", "status": "TOOL_STATUS_COMPLETED", "duration": "0.2s"}
+        run.emit("tool_call_finished", step_id=step, **ended)
+        run.emit("answer_delta", step_id=step, text=f"Found: {title}.", model_call_id=f"m-{step}")
+        run.emit("step_finished", step_id=step, summary=f"{title} are in the table.", duration="1.4s")
+    run.say("Zurich pays EUR 14 more than London [1].", call="m9")
+    text = "Zurich pays EUR 14 more than London [1]."
+    run.emit("run_completed", text=text, message_id="am9", citations=cite(items, 1), usage=USAGE)

@@ -33,5 +33,5 @@ export class SyncedList {
 function keepOpen(old, node) {
   const before = [old, ...old.querySelectorAll("details")].filter((item) => item.localName === "details");
   const after = [node, ...node.querySelectorAll("details")].filter((item) => item.localName === "details");
-  before.forEach((item, index) => { if (after[index]) after[index].open = item.open; });
+  if (before.length === after.length) before.forEach((item, index) => { after[index].open = item.open; }); // else it is not known which is which
 }

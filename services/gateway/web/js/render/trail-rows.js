@@ -1,0 +1,49 @@
+// One row of the timeline for each kind of entry.
+
+import { h } from "../dom.js";
+import { formatSeconds, t, word } from "../i18n/index.js";
+import { callRow } from "./call.js";
+
+const STEP_TONES = { completed: "done", failed: "failed" };
+
+/** Makes the row of an item of `trailItems`. */
+export function row(item) {
+  return ROWS[item.entry.kind]?.(item.entry, item) ?? h("li", { hidden: true });
+}
+
+const plain = (kind, ...children) => h("li", { class: `row row-${kind}` }, ...children);
+
+const ROWS = {
+  stage: (entry) => plain("stage", h("span", { class: "row-title" }, entry.text || word("stage", entry.name))),
+  thinking(entry) {
+    const time = formatSeconds(Math.max(0, (entry.endedAt ?? 0) - (entry.at ?? 0)) / 1000);
+    const head = h("summary", {}, h("span", { class: "row-title" }, t("thought", { time })));
+    return plain("thinking", h("details", {}, head, h("p", { class: "thought" }, entry.text)));
+  },
+  text: (entry) => plain("text", h("p", { class: entry.retracted ? "remark withdrawn" : "remark" }, entry.text)),
+  call: (entry, { call, approval }) => callRow(call, approval),
+  notice: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text || entry.code)),
+  retracted: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text ? t("retractedText", { reason: entry.text }) : t("retracted"))),
+  compacted: (entry) => plain("notice", h("span", { class: "row-title" }, t("compacted", { n: entry.messages }))),
+  route: (entry) => plain("stage", h("span", { class: "row-title" }, entry.choice ? t("routed", { choice: entry.choice }) : t("notRouted"))),
+  plan: (entry) => plain("plan", h("span", { class: "row-title" }, t("plan")), h("ol", {}, entry.steps.map((step) => h("li", {}, step.title)))),
+  step: (entry, { step, children }) =>
+    plain(
+      `step ${STEP_TONES[step.state] ?? "busy"}`,
+      h(
+        "details",
+        { open: step.state === "running" },
+        h(
+          "summary",
+          {},
+          h("span", { class: "row-title" }, step.title || step.stepId),
+          h("span", { class: "row-state" }, step.state === "failed" ? word("call", "failed") : ""),
+          h("span", { class: "row-time" }, formatSeconds(step.took)),
+        ),
+        children.length > 0 ? h("ol", { class: "trail" }, children.map(row)) : null,
+        step.summary ? h("p", { class: "remark" }, step.summary) : null,
+      ),
+    ),
+  questions: (entry, { approval }) =>
+    plain("questions", h("span", { class: "row-title" }, t("answerQuestions")), h("span", { class: "row-state" }, word("state", approval?.state ?? "pending"))),
+};
