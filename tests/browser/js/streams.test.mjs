@@ -25,7 +25,7 @@ test("a message without its blank line is not delivered", () => {
 });
 
 /** An API whose connections each give some characters of the rest of the journal and then break. */
-function flaky(cuts, { fail = [] } = {}) {
+function flaky(cuts, { fail = [], breaks = (attempt) => attempt % 2 } = {}) {
   const calls = [];
   const open = (after) => {
     const attempt = calls.length;
@@ -33,11 +33,13 @@ function flaky(cuts, { fail = [] } = {}) {
     if (fail[attempt]) throw Object.assign(new Error("refused"), { status: fail[attempt] });
     const text = EVENTS.filter((event) => event.sequence > after).map((event) => frame(event)).join("");
     const cut = cuts[attempt] ?? text.length;
+    let sent = false;
     const body = new ReadableStream({
-      start(controller) {
-        controller.enqueue(new TextEncoder().encode(text.slice(0, cut)));
-        if (cut < text.length && attempt % 2) controller.error(new TypeError("network"));
+      pull(controller) {
+        if (!sent) controller.enqueue(new TextEncoder().encode(text.slice(0, cut)));
+        else if (cut < text.length && breaks(attempt)) setTimeout(() => controller.error(new TypeError("network"))); // what was sent is read first
         else controller.close();
+        sent = true;
       },
     });
     return { body };
@@ -67,7 +69,14 @@ test("it re-attaches after the last event it has seen", async () => {
   const api = flaky([frame(EVENTS[0]).length + frame(EVENTS[1]).length + 5]);
   const { states } = await follow(api);
   assert.deepEqual(api.calls, [0, 4]);
-  assert.deepEqual(states, ["live", "lost", "live"]);
+  assert.deepEqual(states, ["live"]);
+});
+
+test("a broken line is told, one that ends in order after news is not, one without news is", async () => {
+  const cut = frame(EVENTS[0]).length + 5;
+  assert.deepEqual((await follow(flaky([cut], { breaks: () => true }))).states, ["live", "lost", "live"]);
+  assert.deepEqual((await follow(flaky([cut], { breaks: () => false }))).states, ["live"]);
+  assert.deepEqual((await follow(flaky([cut, 0], { breaks: () => false }))).states, ["live", "lost", "live"]);
 });
 
 test("overload is tried again, a refusal is not", async () => {

@@ -71,15 +71,18 @@ export class RunStream {
     let wait = FIRST_WAIT;
     while (!this.#abort.signal.aborted) {
       const before = this.sequence;
+      let broken = false;
       try {
         if (await this.#read(connect)) return;
       } catch (error) {
         if (this.#abort.signal.aborted) return;
         if (!this.#skipped(error) && !mayRetry(error)) throw error;
+        broken = true;
       }
       if (this.#abort.signal.aborted) return;
-      wait = this.sequence > before ? FIRST_WAIT : Math.min(wait * 2, LONGEST_WAIT);
-      this.#report("lost");
+      const advanced = this.sequence > before;
+      wait = advanced ? FIRST_WAIT : Math.min(wait * 2, LONGEST_WAIT);
+      if (broken || !advanced) this.#report("lost"); // a stream that ends in order, as after its largest age, is no loss
       this.#wake = new AbortController();
       await this.#sleep(wait, AbortSignal.any([this.#wake.signal, this.#abort.signal]));
     }
