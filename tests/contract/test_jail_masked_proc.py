@@ -10,7 +10,11 @@ import pytest
 from tests.support import masked_proc
 from tests.support.sandbox import needs_environment
 
-pytestmark = [needs_environment, pytest.mark.skipif(os.geteuid() != 0, reason="only root can cover a part of /proc")]
+pytestmark = [
+    pytest.mark.prove,
+    needs_environment,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can cover a part of /proc"),
+]
 
 PROGRAM = r"""
 import asyncio, json

@@ -126,6 +126,12 @@ class Runner:
             result.add(event)
         return result
 
+    async def errnos(self, *attempts: str) -> list[str]:
+        """Run each line of code in one job; each must print one word, as `attempt` does."""
+        words = (await self.errno("\n".join(attempts))).split()
+        assert len(words) == len(attempts)
+        return words
+
     async def errno(self, code: str) -> str:
         """Run `code`, which must print one word: "none" or the name of an errno."""
         result = await self.run(ERRNO_PRELUDE + code)

@@ -138,10 +138,11 @@ class Pool:
             if zygote.jobs >= config.recycle_jobs or age >= config.recycle_seconds:
                 self._zygote = None
                 self._retired.append(zygote)
-                for worker in list(self._workers):
-                    if worker.launcher is zygote and worker.task is None and worker.parked and not worker.session:
-                        worker.kill()
         for retired in list(self._retired):
+            # Also a job that was still being set up when its zygote retired parks in vain.
+            for worker in list(self._workers):
+                if worker.launcher is retired and worker.parked and not worker.session:
+                    worker.kill()
             if not any(w.launcher is retired for w in self._workers):
                 retired.close()
                 self._retired.remove(retired)
