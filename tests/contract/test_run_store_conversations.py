@@ -310,3 +310,5 @@ async def test_usage_is_told_by_day_user_and_model(here: Replica, database: Data
         (2, "bob", "m2", 1, 10, 2),
     ]
     assert [d.user for d in await database.usage.by_day("acme", since=since, user="bob")] == ["bob"]
+    assert await database.usage.forget(since + timedelta(hours=2)) == 2
+    assert [d.user for d in await database.usage.by_day("acme", since=since)] == ["bob"]

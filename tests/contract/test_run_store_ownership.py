@@ -238,6 +238,15 @@ async def test_repeating_a_batch_whose_outcome_was_unknown_writes_it_once(databa
     assert [e.sequence for e in events] == [1, 2, 3]
 
 
+async def test_repeating_a_batch_does_not_bring_an_older_checkpoint_back(database: Database) -> None:
+    owned = await admitted(database)
+    older, newer = Checkpoint(head=b"older", min_reader=1), Checkpoint(head=b"newer", min_reader=1)
+    batch = (piece(owned, checkpoint=older), piece(owned, 1, checkpoint=newer))
+    assert await outcomes(database, *batch) == [WriteOutcome.WRITTEN] * 2
+    assert await outcomes(database, *batch) == [WriteOutcome.WRITTEN] * 2
+    assert (await database.runs.load_checkpoint(owned.run.run_id)).head == b"newer"
+
+
 async def test_repeating_a_hand_back_is_one_hand_back(database: Database) -> None:
     owned = await admitted(database)
     assert await outcomes(database, piece(owned, release=True)) == [WriteOutcome.WRITTEN]

@@ -83,12 +83,14 @@ async def zygote(tmp_path: Path) -> AsyncIterator[Zygote]:
 
 
 class Proxy:
-    """Passes bytes between a worker and the database until it is told to cut."""
+    """Passes bytes between a worker and the database until it is told to cut, or falls silent."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self.flowing = asyncio.Event()
+        self.flowing.set()
         self.port = 0
 
     async def start(self) -> None:
@@ -113,6 +115,7 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
+                await self.flowing.wait()
                 writer.write(data)
                 await writer.drain()
         finally:
@@ -220,7 +223,7 @@ async def survive_on_sqlite(zygote: Zygote, url: str, rounds: int, seed: int) ->
 
 
 async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) -> None:
-    """Kill, stop and cut off owners at random while others take their runs over."""
+    """Kill, stop, cut off and silence owners at random while others take their runs over."""
     chance = random.Random(seed)
     runs = await admit(url, 6)
     async with AsyncExitStack() as stack:
@@ -233,7 +236,7 @@ async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) 
             for _ in range(rounds):
                 await asyncio.sleep(chance.uniform(0.02, 0.3))
                 victim = chance.randrange(3)
-                match chance.choice(("kill", "stop", "cut")):
+                match chance.choice(("kill", "stop", "silence", "cut")):
                     case "kill":
                         zygote.kill(workers[victim])
                         workers[victim] = await zygote.fork(through[victim])
@@ -241,6 +244,10 @@ async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) 
                         os.kill(workers[victim], signal.SIGSTOP)
                         await asyncio.sleep(chance.uniform(0, 2 * LEASE))
                         os.kill(workers[victim], signal.SIGCONT)
+                    case "silence":
+                        proxies[victim].flowing.clear()
+                        await asyncio.sleep(chance.uniform(0, 2 * LEASE))
+                        proxies[victim].flowing.set()
                     case _:
                         proxies[victim].cut()
         for pid in workers:

@@ -32,7 +32,7 @@ class Pacing:
     The pause is `per_commit` times what a commit takes at the moment, so it grows with load, within the two bounds.
     """
 
-    shortest: float = 0.015
+    shortest: float = 0.03
     longest: float = 0.25
     per_commit: float = 3.0
 

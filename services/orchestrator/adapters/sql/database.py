@@ -16,7 +16,7 @@ from services.orchestrator.adapters.sql.artifacts import SqlArtifactRecords
 from services.orchestrator.adapters.sql.conversations import SqlConversations
 from services.orchestrator.adapters.sql.exclusive import ExclusiveFile
 from services.orchestrator.adapters.sql.runs import SqlRunStore
-from services.orchestrator.adapters.sql.signals import NoSignals, PostgresSignals
+from services.orchestrator.adapters.sql.signals import NoSignals
 from services.orchestrator.adapters.sql.usage import SqlUsage
 from services.orchestrator.journal.ports import Signals
 
@@ -57,6 +57,9 @@ class Database:
         engine = open_engine(url)
         signals: Signals = NoSignals()
         if lock is None:
+            # The driver is loaded by those who use it.
+            from services.orchestrator.adapters.sql.postgres_signals import PostgresSignals
+
             signals = PostgresSignals(engine)
             event.listen(engine.sync_engine, "connect", _bound_transactions)
         try:

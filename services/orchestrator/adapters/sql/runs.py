@@ -145,11 +145,16 @@ class SqlRunStore:
             last = _last_that_fits(sizes, max_bytes)
             if last is None:
                 return []
-            rows = await connection.execute(
-                select(events.c.sequence, events.c.kind, events.c.payload)
-                .where(events.c.run_id == run_id, events.c.sequence > after, events.c.sequence <= last)
-                .order_by(events.c.sequence)
-            )
+            rows = (
+                await connection.execute(
+                    select(events.c.sequence, events.c.kind, events.c.payload)
+                    .where(events.c.run_id == run_id, events.c.sequence > after, events.c.sequence <= last)
+                    .order_by(events.c.sequence)
+                )
+            ).all()
+            if not rows or rows[0].sequence != sizes[0].sequence:
+                # Pruned between the two statements; PostgreSQL shows each of them what is committed by then.
+                raise EventsPruned(run_id, after, (await _status(connection, run_id)).oldest_sequence)
             return [stamped(row.sequence, row.kind, row.payload) for row in rows]
 
     # --- ownership ---------------------------------------------------------------------------------------------

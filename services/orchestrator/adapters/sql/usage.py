@@ -169,6 +169,12 @@ class SqlUsage:
         async with looking(self._engine) as connection:
             return await _consumed(connection, _subject(scope, tenant, subject), self._clock.now())
 
+    async def forget(self, before: datetime) -> int:
+        """Drop what runs that started before used, and return how many runs; keep more than WINDOW."""
+        async with writing(self._engine) as connection:
+            result = await connection.execute(delete(consumption).where(consumption.c.started_at < before))
+            return result.rowcount
+
     async def by_day(self, tenant: str, *, since: datetime, user: str = "") -> Sequence[UsageDay]:
         """Return settled use since `since` by UTC day, user and model, oldest first; of one user when given."""
         # Rows keep microseconds; integer division by a day's worth gives the day in both databases.

@@ -37,6 +37,8 @@ class _Held:
     reserved_until: int = 0
     columns: dict[str, Any] = field(default_factory=dict)
     touched: bool = False
+    # Whether an earlier try of this batch was committed after all, its outcome unknown.
+    repeated: bool = False
 
 
 async def write(
@@ -44,6 +46,7 @@ async def write(
 ) -> list[WriteResult]:
     """Apply every piece that its owner may write. Contract: `RunStore.write`."""
     held = await _lock(connection, {piece.run_id for piece in batch})
+    _find_repeated(held, batch)
     results: list[WriteResult] = []
     accepted: list[RunWrite] = []
     for piece in batch:
@@ -75,13 +78,21 @@ async def _lock(connection: AsyncConnection, run_ids: set[str]) -> dict[str, _He
     return {row.run_id: _Held(row, row.owner, row.last_sequence) for row in rows}
 
 
+def _find_repeated(held: dict[str, _Held], batch: Sequence[RunWrite]) -> None:
+    """Mark the runs whose part of this batch is in the database: only their epoch moves `last_sequence`."""
+    for piece in batch:
+        run = held.get(piece.run_id)
+        if run is not None and piece.events and run.row.epoch == piece.epoch:
+            run.repeated = run.repeated or run.row.last_sequence >= piece.last_sequence
+
+
 async def _judge(connection: AsyncConnection, run: _Held, piece: RunWrite) -> WriteOutcome | None:
     """Return why the piece is not to be written, or None when it is."""
     if run.row.epoch != piece.epoch:
         return WriteOutcome.FENCED
-    if piece.events and run.row.last_sequence >= piece.last_sequence:
-        # Only this epoch moves `last_sequence`, so an earlier try of this batch was committed after all.
-        return await _earlier_outcome(connection, piece)
+    if run.repeated:
+        # Not even a checkpoint alone is written again: a later piece may have replaced it.
+        return await _earlier_outcome(connection, piece) if piece.events else WriteOutcome.WRITTEN
     if run.owner != piece.owner:
         handed_back_before = not run.owner and piece.release and not piece.events
         return WriteOutcome.WRITTEN if handed_back_before else WriteOutcome.FENCED
