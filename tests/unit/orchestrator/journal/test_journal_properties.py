@@ -20,7 +20,7 @@ from services.orchestrator.domain.events import AnswerDelta, Notice, StampedEven
 from services.orchestrator.domain.run import Fenced
 from services.orchestrator.journal.feed import FeedLimits
 from services.orchestrator.journal.journal import RunJournal
-from services.orchestrator.journal.ports import LeaseTerms, RunSignal, RunStore, RunWrite, WriteResult
+from services.orchestrator.journal.ports import LeaseTerms, RunSignal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from tests.support.journal_kit import Replica, completed, new_run, replica
 
 _calls = st.sampled_from(("m1", "m2"))
@@ -34,6 +34,8 @@ STEPS = st.lists(
         st.tuples(st.just("stall")),
         st.tuples(st.just("flow")),
         st.tuples(st.just("take over")),
+        st.tuples(st.just("lose answer")),
+        st.tuples(st.just("lose question")),
         st.tuples(st.just("yield")),
         st.tuples(st.just("watch"), st.integers(0, 50)),
     ),
@@ -42,19 +44,28 @@ STEPS = st.lists(
 
 
 class Stalling:
-    """A run store whose writes can be held up."""
+    """A run store whose writes can be held up, and fail before or after they are committed."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self.flowing = asyncio.Event()
         self.flowing.set()
+        self.lost_questions = 0
+        self.lost_answers = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
         await self.flowing.wait()
-        return await self._store.write(batch, terms)
+        if self.lost_questions:
+            self.lost_questions -= 1
+            raise StoreUnavailable("the question was lost")
+        results = await self._store.write(batch, terms)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StoreUnavailable("the answer was lost")
+        return results
 
 
 @dataclass(slots=True)
@@ -121,6 +132,10 @@ class World:
                 self.store.flowing.clear()
             case ("flow",):
                 self.store.flowing.set()
+            case ("lose answer",):
+                self.store.lost_answers = 1
+            case ("lose question",):
+                self.store.lost_questions = 1
             case ("take over",):
                 await self.take_over()
             case ("watch", choice):
@@ -247,7 +262,7 @@ FIXED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 @example(steps=SHOWN_AND_LOST, tail=1000, batch=16, block=256)
 @example(steps=SHOWN_AND_LOST, tail=1000, batch=16, block=1)
 @given(**ARGUMENTS)
-@settings(max_examples=40, deadline=None, suppress_health_check=FIXED)
+@settings(max_examples=60, deadline=None, suppress_health_check=FIXED)
 def test_the_journals_laws_hold(
     ground: tuple[asyncio.Runner, Database], steps: list[tuple[Any, ...]], tail: int, batch: int, block: int
 ) -> None:
