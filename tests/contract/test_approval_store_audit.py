@@ -10,6 +10,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from services.approval.adapters.database import Database
+from services.approval.adapters.sql_audit import FOLLOWER
+from services.approval.adapters.sql_changes import lock_cursor
 from services.approval.audit import ZERO, Audit
 from services.approval.domain import Approve, Edit, Gate, RuleScope
 from services.approval.ports import AuditHead
@@ -81,6 +84,16 @@ async def test_appenders_of_several_replicas_make_one_chain(desk: Desk) -> None:
     await asyncio.gather(*(replica.audit.append() for replica in (desk, other) * 5))
     finding = await desk.audit.verify("acme")
     assert (finding.intact, finding.entries) == (True, 30)
+
+
+async def test_an_appender_waits_for_another_replicas(desk: Desk) -> None:
+    await desk.requests.request(ANN, asked("a1"))
+    async with Database(desk.engine).write() as connection:
+        await lock_cursor(connection, FOLLOWER)
+        waiting = asyncio.create_task(desk.audit.append())
+        done, _ = await asyncio.wait({waiting}, timeout=0.3)
+        assert not done
+    assert await waiting == 1
 
 
 @pytest.mark.parametrize("statement", ["UPDATE audit_entries SET actor = 'eve'", "DELETE FROM audit_entries"])

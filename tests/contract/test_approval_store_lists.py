@@ -14,8 +14,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, event, insert, text
 
+from services.approval.adapters.database import Database
 from services.approval.adapters.rows import approval_row
+from services.approval.adapters.sql_changes import record
 from services.approval.adapters.tables import approvals, metadata
+from services.approval.changes import requested
 from services.approval.decisions import Decisions
 from services.approval.domain import Approve, Deny, Gate, Kind, State
 from services.approval.ports import Place
@@ -35,7 +38,7 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
 
 
 async def ids(desk: Desk, principal: Principal, query: Query | None = None) -> list[str]:
-    return [record.approval_id for record in await desk.records.page(principal, query or Query(), None, 100)]
+    return [found.approval_id for found in await desk.records.page(principal, query or Query(), None, 100)]
 
 
 async def test_the_migrated_schema_is_the_one_the_code_uses(desk: Desk) -> None:
@@ -56,7 +59,7 @@ async def test_lists_are_newest_first_and_pages_miss_and_repeat_nothing(desk: De
     seen: list[str] = []
     place: Place | None = None
     while page := await desk.records.page(ANN, Query(), place, 2):
-        seen += [record.approval_id for record in page]
+        seen += [found.approval_id for found in page]
         place = Place(at=page[-1].requested_at, id=page[-1].approval_id)
     assert seen == [f"a{number}" for number in reversed(range(9))]
 
@@ -91,8 +94,8 @@ async def test_everybody_lists_what_he_may_see(desk: Desk) -> None:
 async def test_a_list_settles_what_has_lapsed(desk: Desk) -> None:
     await desk.requests.request(ANN, asked("a1"))
     desk.clock.advance(120)
-    [record] = await desk.records.page(ANN, Query(states=frozenset({State.EXPIRED})), None, 10)
-    assert record.approval_id == "a1"
+    [found] = await desk.records.page(ANN, Query(states=frozenset({State.EXPIRED})), None, 10)
+    assert found.approval_id == "a1"
 
 
 async def test_changes_come_in_the_order_of_commits_without_gaps_for_a_follower(desk: Desk) -> None:
@@ -115,6 +118,24 @@ async def test_changes_come_in_the_order_of_commits_without_gaps_for_a_follower(
         await asyncio.gather(follow(), write())
     assert len({subject for _, subject in seen}) == 60
     assert [sequence for sequence, _ in seen] == sorted(sequence for sequence, _ in seen)
+
+
+async def test_a_later_change_waits_for_an_earlier_one_to_be_committed(desk: Desk) -> None:
+    """Else a follower could read the later one first and pass over the earlier one for ever."""
+    database = Database(desk.engine)
+
+    async def later() -> None:
+        async with database.write() as connection:
+            await record(connection, [requested(approval(approval_id="later"))])
+
+    async with database.write() as connection:
+        await record(connection, [requested(approval(approval_id="earlier"))])
+        waiting = asyncio.create_task(later())
+        done, _ = await asyncio.wait({waiting}, timeout=0.3)
+        assert not done
+        assert await desk.log.after(0, 10) == []
+    await waiting
+    assert [change.subject for change in await desk.log.after(0, 10)] == ["earlier", "later"]
 
 
 async def test_changes_are_pruned_only_after_every_follower_has_them(desk: Desk) -> None:
