@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
 from services.chassis.errors import PermissionDenied, Unauthenticated
-from services.gateway.auth import IDENTITY_HEADER, Caller
+from services.gateway.auth import IDENTITY_HEADER, Caller, credential_of
 from services.gateway.dependencies import Parts, PartsDep
 
 # What the routes ask for; `*` is everything. Services ask for more of their own: `runs:all`, `sources:admin`,
@@ -33,14 +33,15 @@ def holding(*scopes: str) -> Callable[[Request, PartsDep], Awaitable[Caller]]:
     return caller
 
 
-async def admit(connection: HTTPConnection, parts: Parts, headers: dict[str, str]) -> Caller:
+async def admit(connection: HTTPConnection, parts: Parts, headers: dict[str, str], credential: str = "") -> Caller:
     """Return the caller, or raise Unauthenticated or RateLimited; leaves in `headers` what the caller is told."""
     address = connection.client.host if connection.client else ""
     parts.limiter.check_failures(address)
     try:
-        caller = await parts.authenticator.authenticate(connection)
+        caller = await parts.authenticator.authenticate(connection, credential)
     except Unauthenticated:
-        parts.limiter.count_failure(address)
+        if credential or credential_of(connection):
+            parts.limiter.count_failure(address)
         raise
     headers[IDENTITY_HEADER] = caller.identity
     headers.update(parts.limiter.take(caller.bucket))

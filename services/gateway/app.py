@@ -25,6 +25,7 @@ from services.gateway.routes import (
     runs,
     sources,
     usage,
+    ws,
 )
 from services.gateway.settings import Settings
 from services.gateway.tracing import Traced
@@ -50,6 +51,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         chat,
         responses,
         keys,
+        ws,
         health,
         docs,
     ):

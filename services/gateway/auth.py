@@ -60,9 +60,9 @@ class Authenticator:
         self._local_without_key = local_without_key
         self._local_hosts = _LOOPBACK_NAMES | frozenset(local_hosts)
 
-    async def authenticate(self, connection: HTTPConnection) -> Caller:
-        """Return the caller of `connection`."""
-        credential = _credential(connection)
+    async def authenticate(self, connection: HTTPConnection, credential: str = "") -> Caller:
+        """Return the caller of `connection`, known by `credential` or else by what its headers bring."""
+        credential = credential or credential_of(connection)
         if credential:
             for verifier in self._verifiers:
                 if verifier.recognises(credential):
@@ -93,7 +93,8 @@ class Authenticator:
 LOCAL_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user="local", scopes=frozenset({"*"}))
 
 
-def _credential(connection: HTTPConnection) -> str:
+def credential_of(connection: HTTPConnection) -> str:
+    """Return the key or token that the headers bring, empty when they bring none."""
     scheme, _, value = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

@@ -57,6 +57,7 @@ class FakeRun:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: bool = False
     watchers: int = 0
+    bytes_sent: int = 0
 
     def append(self, *script: tuple[str, Message | None]) -> None:
         """Write events and wake the watchers."""
@@ -186,6 +187,7 @@ class FakeOrchestrator(
                     if batch:
                         yield batch
                         after = batch[-1].sequence
+                        run.bytes_sent += sum(event.ByteSize() for event in batch)
                     if left is not None and left <= 0:
                         raise _Broken("the replica goes away")
                 holds = request.HasField("hold") and request.hold.ToSeconds() == 0

@@ -117,6 +117,11 @@ def client_tool(
     return "client_tool_requested", pb.ClientToolRequested(call=call)
 
 
+def proposed(call_id: str = "call_9", name: str = "get_weather") -> tuple[str, Message]:
+    call = agent_pb2.ToolCall(call_id=call_id, name=name, arguments_json=b'{"city":"Oslo"}')
+    return "tool_call_proposed", pb.ToolCallProposed(call=call, round=1)
+
+
 ANSWER: list[tuple[str, Message | None]] = [
     started(),
     ("stage_changed", pb.StageChanged(stage=pb.Stage.STAGE_THINKING, text="Thinking")),

@@ -16,10 +16,10 @@ from tests.support.openai_program import OpenAIWorker, openai_worker
 from tests.support.run_events import (
     answer,
     approval_requested,
-    client_tool,
     completed,
     failed,
     paused,
+    proposed,
     started,
 )
 from tests.support.sse_reader import all_events, events
@@ -84,7 +84,7 @@ async def test_the_stock_client_streams_and_waits_for_an_answer(suite: Suite, st
 
 
 async def test_the_callers_tools_go_round_without_state(suite: Suite, stock: OpenAIWorker) -> None:
-    suite.orchestrator.script = [started(), client_tool(), completed("", finish="tool_calls")]
+    suite.orchestrator.script = [started(), proposed(), completed("", finish="tool_calls")]
     program = """
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
     messages = [{"role": "user", "content": "Weather?"}]

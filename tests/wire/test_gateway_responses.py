@@ -12,7 +12,17 @@ import pytest_asyncio
 
 from tests.support.fake_backends import Suite, gateway_suite
 from tests.support.openai_program import OpenAIWorker, openai_worker
-from tests.support.run_events import ANSWER, answer, approval_requested, client_tool, completed, failed, paused, started
+from tests.support.run_events import (
+    ANSWER,
+    answer,
+    approval_requested,
+    client_tool,
+    completed,
+    failed,
+    paused,
+    proposed,
+    started,
+)
 from tests.support.sse_reader import all_events, events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,7 +92,12 @@ async def test_what_was_not_stored_cannot_be_continued_by_id(suite: Suite) -> No
 
 
 async def test_a_function_call_pauses_and_its_output_goes_on(suite: Suite, stock: OpenAIWorker) -> None:
-    suite.orchestrator.script = [started(), client_tool(), paused("call_9", tool="get_weather", kind="CLIENT_TOOL")]
+    suite.orchestrator.script = [
+        started(),
+        proposed(),
+        client_tool(),
+        paused("call_9", tool="get_weather", kind="CLIENT_TOOL"),
+    ]
     suite.orchestrator.after_resume = [answer("sunny", "m2"), completed("sunny")]
     program = """
     tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}]
@@ -97,7 +112,7 @@ async def test_a_function_call_pauses_and_its_output_goes_on(suite: Suite, stock
     """
     first, second, again, kept = await stock.run(suite.url, program)
     assert first == ["completed", "function_call", "get_weather", '{"city":"Oslo"}']
-    assert second == ["resp_run1.3", "sunny"]
+    assert second == ["resp_run1.4", "sunny"]
     assert again == "sunny"
     assert kept
     assert not suite.orchestrator.runs["run1"].request.client_tools_end_run
@@ -106,7 +121,7 @@ async def test_a_function_call_pauses_and_its_output_goes_on(suite: Suite, stock
 
 
 async def test_whole_inputs_go_round_without_state(suite: Suite, stock: OpenAIWorker) -> None:
-    suite.orchestrator.script = [started(), client_tool(), completed("", finish="tool_calls")]
+    suite.orchestrator.script = [started(), proposed(), completed("", finish="tool_calls")]
     program = """
     items = [{"role": "user", "content": "Weather?"}]
     tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": True}]

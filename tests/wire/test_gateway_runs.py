@@ -187,6 +187,24 @@ async def test_leaving_a_native_stream_leaves_the_run(suite: Suite) -> None:
     assert not run.cancelled
 
 
+async def test_a_slow_reader_makes_nobody_hold_the_whole_answer(suite: Suite) -> None:
+    pieces = 1000
+    piece = "x" * 64_000
+    suite.orchestrator.script = [started(), *(answer(piece) for _ in range(pieces)), completed("done")]
+    async with suite.http.stream("POST", "/v1/runs", json={"input": "much"}) as response:
+        stream = events(response)
+        await anext(stream)
+        run = suite.orchestrator.runs["run1"]
+        before = -1
+        while run.bytes_sent != before:  # until nothing moves any more
+            before = run.bytes_sent
+            await asyncio.sleep(0.3)
+        # What sockets, HTTP/2 windows and one response buffer hold; the answer has 64 MB.
+        assert before < 20_000_000
+        read = sum([1 async for event in stream if event.event == "answer_delta"])
+    assert read == pieces
+
+
 async def test_cancel_ends_the_stream_with_its_terminal_event(suite: Suite) -> None:
     suite.orchestrator.script = [started()]
     async with suite.http.stream("POST", "/v1/runs", json={"input": "slow"}) as response:

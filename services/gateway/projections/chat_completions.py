@@ -56,6 +56,8 @@ class State:
     held: str = ""
     reasoning: str = ""
     asked: tuple[pb.RunEvent, ...] = ()
+    # Calls the model asked for that have no result yet; at the end these are the caller's to make.
+    proposed: tuple[agent_pb2.ToolCall, ...] = ()
     numbers: frozenset[int] = frozenset()
     content: str = ""
     calls: tuple[Call, ...] = ()
@@ -95,6 +97,11 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return replace(state, numbers=state.numbers | {event.evidence_added.evidence.number}), []
         case "approval_requested" | "questions_asked" | "client_tool_requested":
             return replace(state, asked=(*state.asked, event)), []
+        case "tool_call_proposed" if not event.step_id:
+            return replace(state, proposed=(*state.proposed, event.tool_call_proposed.call)), []
+        case "tool_call_finished":
+            finished = event.tool_call_finished.call_id
+            return replace(state, proposed=tuple(c for c in state.proposed if c.call_id != finished)), []
         case "run_paused":
             return _paused(state, event.run_paused)
         case "answer_retracted":
@@ -189,10 +196,7 @@ def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Fr
         if notes:
             frames.append(_chunk(state, {"content": notes}))
     if completed.finish_reason == "tool_calls":
-        requested = (
-            event.client_tool_requested.call for event in state.asked if event.HasField("client_tool_requested")
-        )
-        calls = tuple(Call(id=c.call_id, name=c.name, arguments=c.arguments_json.decode()) for c in requested)
+        calls = tuple(Call(id=c.call_id, name=c.name, arguments=c.arguments_json.decode()) for c in state.proposed)
         state = replace(state, calls=calls)
     state, last = _finish(state, completed.finish_reason or "stop")
     return state, frames + last

@@ -99,6 +99,8 @@ def _tool_ends(writer: Writer, event: pb.RunEvent) -> None:
             return  # the caller's own function, or a call of the leg before
         arguments = proposed.tool_call_proposed.call.arguments_json.decode()
         _tool_begins(writer, finished.call_id, finished.name, arguments)
+    remaining = {name: proposal for name, proposal in writer.state.proposed.items() if name != finished.call_id}
+    writer.set(proposed=remaining)
     index = writer.state.running[finished.call_id]
     begun = writer.state.output[index]
     completed = finished.status == agent_pb2.ToolStatus.TOOL_STATUS_COMPLETED
@@ -149,10 +151,9 @@ def _complete(writer: Writer, event: pb.RunEvent) -> None:
     _final_text(writer, completed.text or (completed.value_json.decode() if writer.state.structured else ""))
     writer.close()
     if completed.finish_reason == "tool_calls":
-        for asked in writer.state.asked.values():
-            if asked.HasField("client_tool_requested"):
-                call = asked.client_tool_requested.call
-                _function_call(writer, call.call_id, call)
+        for proposal in writer.state.proposed.values():
+            call = proposal.tool_call_proposed.call
+            _function_call(writer, call.call_id, call)
     incomplete = _INCOMPLETE.get(completed.finish_reason, "")
     writer.set(incomplete=incomplete)
     _end(writer, "incomplete" if incomplete else "completed", event)

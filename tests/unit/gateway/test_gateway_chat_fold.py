@@ -99,7 +99,7 @@ def test_footnotes_turn_marks_wherever_the_stream_cuts_them(cut: int) -> None:
 
 
 def test_the_callers_tools_end_the_completion_with_their_own_ids() -> None:
-    state, frames = play([script.started(), script.client_tool(), script.completed("", finish="tool_calls")])
+    state, frames = play([script.started(), script.proposed(), script.completed("", finish="tool_calls")])
     call = frames[-2]["choices"][0]["delta"]["tool_calls"][0]
     assert (call["index"], call["id"], call["function"]["name"]) == (0, "call_9", "get_weather")
     assert json.loads(call["function"]["arguments"]) == {"city": "Oslo"}

@@ -87,7 +87,7 @@ FULL: Script = [
         [script.started(), script.completed("whole")],
         [script.started(), *tool(status="FAILED"), script.completed("sorry")],
         [script.started(), script.approval_requested(), script.paused("call_1")],
-        [script.started(), script.client_tool(), script.completed("", finish="tool_calls")],
+        [script.started(), script.proposed(), script.completed("", finish="tool_calls")],
         [script.started(), script.answer("par"), script.failed()],
         [script.started(), script.answer("par"), ("run_cancelled", events_pb2.RunCancelled(cancelled_by="ann"))],
         [script.started(), script.answer("long"), script.completed("long", finish="length")],
