@@ -87,9 +87,12 @@ async def test_it_is_not_built_before_those_it_waits_for_and_still_ends_when_tol
 
 
 async def test_it_is_built_once_those_before_it_answer(tmp_path: Path) -> None:
-    async with serve(probe()) as first, socket_address() as address:
-        async with started(environment(address, tmp_path, PROCTOR_START_AFTER=first.address)):
-            assert await wait_for_health(address)
+    async with (
+        serve(probe()) as first,
+        socket_address() as address,
+        started(environment(address, tmp_path, PROCTOR_START_AFTER=first.address)),
+    ):
+        assert await wait_for_health(address)
 
 
 async def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
