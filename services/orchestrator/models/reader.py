@@ -102,7 +102,10 @@ class _Turn:
         results = [m.text for m in self._turn if m.role is Role.TOOL and m.tool_name == RUN_CODE]
         if results:
             result = results[-1]
-            return f"{self._say.computed}\n\n{_fenced(result)}" if _COMPUTED in result else self._say.not_run(result)
+            if _COMPUTED not in result:
+                return self._say.not_run(result)
+            told = "\n".join(line for line in result.splitlines() if not line.startswith(_COMPUTED))
+            return f"{self._say.computed}\n\n{_fenced(told)}"
         if not code:
             return self._say.no_code
         if RUN_CODE not in self._tools:
