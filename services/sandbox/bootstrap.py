@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -40,11 +41,11 @@ async def build(settings: Settings, platform: Platform) -> Service:
     node = settings.node_name
     sessions = Sessions(jail, SqlSessions(engine), rules, platform.clock, platform.ids, node)
     capacity = Capacity(slots=settings.slots, max_waiting=settings.max_waiting, retention=settings.retention)
-    observer = Observer(platform.telemetry, platform.clock)
+    observer = Observer(platform.telemetry)
     executions = Executions(
         jail, SqlExecutions(engine), sessions, capacity, observer, platform.clock, platform.ids, node
     )
-    housekeeper = _Housekeeper(executions, sessions)
+    housekeeper = _Housekeeper(executions, sessions, lambda: observer.pool(jail.parked))
 
     async def start() -> None:
         await migrate(engine, "services.sandbox:migrations")
@@ -101,7 +102,8 @@ def supervisor_config(settings: Settings) -> Config:
 class _Housekeeper:
     """Ends idle sessions and forgets old results, now and then."""
 
-    def __init__(self, executions: Executions, sessions: Sessions) -> None:
+    def __init__(self, executions: Executions, sessions: Sessions, count: Callable[[], None]) -> None:
+        self._count = count
         self._executions = executions
         self._sessions = sessions
         self._task: asyncio.Task[None] | None = None
@@ -118,6 +120,7 @@ class _Housekeeper:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             try:
+                self._count()
                 await self._sessions.sweep()
                 await self._executions.prune()
             except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,6 +20,7 @@ from services.sandbox.watch import Observer
 
 log = logging.getLogger(__name__)
 
+_DRAIN_SECONDS = 10.0
 _LOST = Finished(status=Status.SANDBOX_ERROR, detail="the sandbox service was restarted while the code ran")
 
 
@@ -54,7 +55,9 @@ class Executions:
         self._clock = clock
         self._node = node
         self._boot = ids.new()
-        self._live: dict[tuple[str, str], LiveExecution] = {}
+        self._live: dict[tuple[str, str], tuple[Record, LiveExecution]] = {}
+        # One claim at a time, so that a second caller finds the execution of the first.
+        self._claims = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(capacity.slots)
         self._waiting = 0
@@ -70,34 +73,20 @@ class Executions:
         Raises SandboxUnsafe, SandboxBusy, SessionNotFound, ExecutionIdReused, ExecutionNotFound. Closing the last
         stream of a running execution cancels it.
         """
-        key = (job.owner.tenant, job.execution_id)
-        live = self._live.get(key)
+        live = self._attach(job) or await self._claim(job)
         if live is None:
-            job = await self._admit(job)
-            record = self._record(job)
-            existing = await self._store.claim(record)
-            if existing is None:
-                live = self._begin(key, job, record)
-            else:
-                self._check_same(existing, record)
-                live = self._live.get(key)
-                if live is None:
-                    async for event in self._replay(existing):
-                        yield event
-                    return
-        else:
-            existing = await self._store.claim(self._record(job))
-            if existing is not None:
-                self._check_same(existing, self._record(job))
+            async for event in self._store.replay(job.owner, job.execution_id):
+                yield event
+            return
         async with aclosing(live.watch()) as events:
             async for event in events:
                 yield event
 
     async def drain(self) -> None:
-        """Admit nothing new and wait for what runs."""
+        """Admit nothing new and wait a while for what runs."""
         self._draining = True
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=_DRAIN_SECONDS)
 
     async def close(self) -> None:
         """Cancel what still runs."""
@@ -137,43 +126,57 @@ class Executions:
             created_at=self._clock.now(),
         )
 
-    def _check_same(self, existing: Record, wanted: Record) -> None:
-        if existing.owner != wanted.owner:
-            raise ExecutionNotFound(wanted.execution_id)
-        if existing.digest != wanted.digest:
-            raise ExecutionIdReused(wanted.execution_id)
+    def _attach(self, job: Job) -> LiveExecution | None:
+        """Return the execution when it runs in this process."""
+        running = self._live.get((job.owner.tenant, job.execution_id))
+        if running is None:
+            return None
+        record, live = running
+        _check_same(record, job)
+        return live
 
-    async def _replay(self, existing: Record) -> AsyncIterator[Event]:
+    async def _claim(self, job: Job) -> LiveExecution | None:
+        """Return a new execution or one that began meanwhile; None when it has ended and can be replayed."""
+        job = await self._admit(job)
+        async with self._claims:
+            live = self._attach(job)
+            if live is not None:
+                return live
+            record = self._record(job)
+            existing = await self._store.claim(record)
+            if existing is None:
+                return self._begin(job, record)
+        _check_same(existing, job)
         if existing.state is State.RUNNING:
             raise Unavailable(
                 f"execution '{existing.execution_id}' runs on node '{existing.node}'; ask there, or again later",
                 retry_after=1.0,
                 metadata={"node": existing.node},
             )
-        async for event in self._store.replay(existing.owner, existing.execution_id):
-            yield event
+        return None
 
-    def _begin(self, key: tuple[str, str], job: Job, record: Record) -> LiveExecution:
+    def _begin(self, job: Job, record: Record) -> LiveExecution:
         live = LiveExecution()
-        self._live[key] = live
-        task = asyncio.create_task(self._drive(key, job, record, live))
+        self._live[job.owner.tenant, job.execution_id] = (record, live)
+        task = asyncio.create_task(self._drive(job, record, live))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return live
 
-    async def _drive(self, key: tuple[str, str], job: Job, record: Record, live: LiveExecution) -> None:
+    async def _drive(self, job: Job, record: Record, live: LiveExecution) -> None:
         """Run the job to its end, store the result, then show the end: a fact commits before it is told."""
-        failure: Exception | None = None
+        failure: Exception | None = Unavailable("the sandbox is shutting down; ask again later", retry_after=1.0)
         try:
             finished = await self._run(job, live)
             await self._store.finish(record, [*live.events, finished], self._clock.now())
             live.publish(finished)
+            failure = None
         except Exception as error:
+            # Whoever watches gets it; nobody else awaits this task.
             log.exception("an execution failed", extra={"event": "sandbox.failed"})
             failure = error
-            raise
         finally:
-            del self._live[key]
+            del self._live[job.owner.tenant, job.execution_id]
             live.close(failure)
 
     async def _run(self, job: Job, live: LiveExecution) -> Finished:
@@ -227,3 +230,10 @@ class Executions:
     async def _cancel_when_abandoned(self, key: str, live: LiveExecution) -> None:
         await live.abandoned.wait()
         await self._jail.cancel(key)
+
+
+def _check_same(existing: Record, job: Job) -> None:
+    if existing.owner != job.owner:
+        raise ExecutionNotFound(job.execution_id)
+    if existing.digest != job.digest():
+        raise ExecutionIdReused(job.execution_id)

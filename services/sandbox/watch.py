@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from opentelemetry.trace import StatusCode
 
 from services.chassis import names
-from services.chassis.clock import Clock
 from services.chassis.telemetry import Telemetry
 from services.sandbox.domain import Finished, Job, Started, Status
 
@@ -21,7 +20,7 @@ Observed = Callable[[Started | None, Finished], None]
 class Observer:
     """Records executions; code and output stay out of telemetry."""
 
-    def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, telemetry: Telemetry) -> None:
         self._tracer = telemetry.tracer("proctor.sandbox")
         meter = telemetry.meter("proctor.sandbox")
         start, outcome = names.SANDBOX_START_DURATION, names.SANDBOX_OUTCOME
@@ -29,7 +28,15 @@ class Observer:
             start.name, start.unit, start.description, explicit_bucket_boundaries_advisory=start.buckets
         )
         self._outcome = meter.create_counter(outcome.name, outcome.unit, outcome.description)
-        self._clock = clock
+        idle = names.SANDBOX_POOL_IDLE
+        self._idle = meter.create_up_down_counter(idle.name, idle.unit, idle.description)
+        self._parked = 0
+
+    def pool(self, parked: int) -> None:
+        """Note how many warm jobs wait now."""
+        if parked != self._parked:
+            self._idle.add(parked - self._parked)
+            self._parked = parked
 
     @contextmanager
     def execution(self, job: Job) -> Iterator[Observed]:

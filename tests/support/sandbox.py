@@ -36,7 +36,7 @@ ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 ANN = Owner(tenant="local", user="ann")
 
 needs_environment = pytest.mark.skipif(
-    not (ENVIRONMENT / "bin" / "python").exists(), reason="needs .venv-sandbox; make it with `make sandbox-env`"
+    not (ENVIRONMENT / "bin" / "python").exists(), reason="needs .venv-sandbox; make it with `make setup`"
 )
 
 

@@ -71,6 +71,11 @@ class SandboxdJail:
         return self._connection.isolation if self._connection else None
 
     @property
+    def parked(self) -> int:
+        """How many warm jobs wait for code."""
+        return self._connection.parked if self._connection else 0
+
+    @property
     def supervisor_pid(self) -> int:
         """The supervisor's process id, 0 when there is none."""
         return self._connection.process.pid if self._connection else 0

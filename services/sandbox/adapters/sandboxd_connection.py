@@ -23,6 +23,7 @@ class Connection:
     def __init__(self, config: Config) -> None:
         self.waiting: dict[str, asyncio.Queue[frames.Frame | None]] = {}
         self.isolation: Isolation | None = None
+        self.parked = 0
         self.closed = asyncio.Event()
         self.changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -88,6 +89,9 @@ class Connection:
         if event == "isolation":
             self.isolation = _isolation(frame.header)
             self.changed.set()
+            return
+        if event == "pool":
+            self.parked = int(frame.header["parked"])
             return
         queue = self.waiting.get(frame.header.get("key", ""))
         if queue is None:

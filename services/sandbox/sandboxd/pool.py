@@ -43,6 +43,10 @@ class Pool:
         """Return a warm job that waits for code, or None."""
         return next((w for w in self._workers if w.parked and not w.session and w.launcher is self._zygote), None)
 
+    def parked_count(self) -> int:
+        """Return how many warm jobs wait for code."""
+        return sum(1 for w in self._workers if w.parked and not w.session and w.launcher is self._zygote)
+
     def ready_to_fork(self) -> bool:
         """Return whether a warm job can be had by waiting a moment."""
         return self._zygote is not None and self._zygote.ready

@@ -119,7 +119,7 @@ def _find_python(config: Config, result: Preflight) -> layout.Environment | None
     try:
         environment = layout.inspect(config.python_environment)
     except layout.PythonMissing as error:
-        remedy = "make it with `make sandbox-env`, or point PROCTOR_SANDBOX_PYTHON_ENVIRONMENT at one"
+        remedy = "make it with `make setup`, or point PROCTOR_SANDBOX_PYTHON_ENVIRONMENT at one"
         result.failed("python_environment", str(error), remedy)
         return None
     result.passed("python_environment", f"Python {environment.version} in '{config.python_environment}'")

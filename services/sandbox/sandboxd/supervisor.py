@@ -73,6 +73,7 @@ class Supervisor:
         self._waiting: list[_Waiting] = []
         self._running: dict[str, Worker] = {}
         self._sessions: dict[str, Worker] = {}
+        self._parked = 0
 
     def serve(self, pool: Pool | None) -> None:
         """Answer orders until the service hangs up; without a pool every task is refused."""
@@ -229,6 +230,10 @@ class Supervisor:
                     waiting.worker.kill()
                 self._refuse(waiting, "no sandbox came up in time")
         self._match()
+        parked = self.pool.parked_count()
+        if parked != self._parked:
+            self._parked = parked
+            self._outbox.put({"event": "pool", "parked": parked})
 
     def close(self) -> None:
         """Let go of the service's channel."""
