@@ -48,3 +48,19 @@ def test_modules_never_assign_html() -> None:
     for path in (WEB / "js").rglob("*.js"):
         code = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("//"))
         assert not forbidden.search(code), path
+
+
+def test_the_page_preloads_exactly_the_modules_it_imports() -> None:
+    """Without it the browser would learn of each layer of imports only after loading the one above."""
+    imported: set[Path] = set()
+
+    def walk(module: Path) -> None:
+        for match in re.finditer(r'^(?:import|export)[^;]*?from "(\.[^"]+)"', module.read_text(), re.MULTILINE):
+            found = (module.parent / match[1]).resolve()
+            if found not in imported:
+                imported.add(found)
+                walk(found)
+
+    walk((WEB / "js" / "app.js").resolve())
+    preloaded = re.findall(r'rel="modulepreload" href="/assets/([^"]+)"', (WEB / "index.html").read_text())
+    assert preloaded == sorted(str(path.relative_to(WEB.resolve())) for path in imported)
