@@ -88,6 +88,8 @@ async def test_appenders_of_several_replicas_make_one_chain(desk: Desk) -> None:
 
 async def test_an_appender_waits_for_another_replicas(desk: Desk) -> None:
     await desk.requests.request(ANN, asked("a1"))
+    await desk.audit.append()
+    await desk.requests.request(ANN, asked("a2"))
     async with Database(desk.engine).write() as connection:
         await lock_cursor(connection, FOLLOWER)
         waiting = asyncio.create_task(desk.audit.append())

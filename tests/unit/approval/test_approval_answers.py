@@ -125,6 +125,14 @@ def test_without_a_usable_schema_nothing_can_be_edited(schema: bytes) -> None:
         answers.edited_arguments(approval(parameters=schema), b'{"to":"y"}')
 
 
+def test_a_schema_is_never_fetched_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[object] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *arguments, **_: fetched.append(arguments))
+    with pytest.raises(AnswerInvalid):
+        answers.edited_arguments(approval(parameters=b'{"$ref":"http://127.0.0.1:1/schema.json"}'), b'{"to":"y"}')
+    assert fetched == []
+
+
 def test_a_schema_with_references_inside_itself_is_followed() -> None:
     schema = (
         b'{"$defs":{"name":{"type":"string"}},"properties":{"to":{"anyOf":[{"$ref":"#/$defs/name"},{"type":"null"}]}}}'
