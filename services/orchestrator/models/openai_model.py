@@ -32,6 +32,8 @@ from services.orchestrator.models.transport import reader_of
 
 # How long the end of the body is awaited after the reply is over, so that the connection can serve again.
 DRAIN_SECONDS = 0.1
+# More than any model's output limit; a server that never stops fills no memory.
+MAX_REPLY_CHARACTERS = 8 * 1024 * 1024
 _FAILURES = (openai.OpenAIError, httpx2.HTTPError, BadChunk, ChunkError, EventTooLarge, ModelError)
 
 
@@ -104,6 +106,10 @@ class OpenAIModel:
                     for piece in reply.take():
                         call.token()
                         yield piece
+                    if failure is None and reply.size > MAX_REPLY_CHARACTERS:
+                        failure = ModelStreamBroken(
+                            self._settings.model_id, f"wrote more than {MAX_REPLY_CHARACTERS} characters"
+                        )
                     if failure is not None:
                         raise failure
             reply.close()

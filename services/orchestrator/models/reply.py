@@ -23,7 +23,10 @@ _FINISH = {
 
 
 class ReplyBuilder:
-    """Collects what the model says and hands it on in pieces: text that arrives together leaves as one piece."""
+    """Collects what the model says and hands it on in pieces: text that arrives together leaves as one piece.
+
+    `size` is how many characters have been handed on.
+    """
 
     def __init__(self, model_call_id: str, attempt: int, reason_names: Mapping[str, str]) -> None:
         self._assembler = CallAssembler(model_call_id, attempt, reason_names)
@@ -37,6 +40,7 @@ class ReplyBuilder:
         self.response_id = ""
         self.model = ""
         self.any_piece = False
+        self.size = 0
 
     @property
     def text(self) -> str:
@@ -92,6 +96,7 @@ class ReplyBuilder:
         fresh, self._fresh = self._fresh, []
         if fresh:
             self.any_piece = True
+            self.size += sum(map(_length, fresh))
         return _merged(fresh) if len(fresh) > 1 else fresh
 
     def calls(self) -> tuple[ToolCall, ...]:
@@ -110,6 +115,10 @@ class ReplyBuilder:
             self._fresh_text.clear()
             self._text.append(joined)
             self._fresh.append(TextPiece(text=joined))
+
+
+def _length(piece: Piece) -> int:
+    return len(piece.arguments_fragment) if isinstance(piece, CallPiece) else len(piece.text)
 
 
 def _merged(pieces: list[Piece]) -> list[Piece]:

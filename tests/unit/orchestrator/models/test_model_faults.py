@@ -135,6 +135,14 @@ async def test_noise_that_is_no_chunk_of_the_reply_is_passed_over(noise: bytes) 
     assert heard.reply.text == "one two"
 
 
+async def test_a_server_that_never_stops_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.orchestrator.models.openai_model.MAX_REPLY_CHARACTERS", 1000)
+    turn = Turn(steps=(Say(pieces=("word " * 100,) * 10), Wait()))
+    async with Upstream(turn) as upstream, adapter(upstream.base_url) as model:
+        with pytest.raises(ModelStreamBroken, match="more than 1000 characters"):
+            await converse(model)
+
+
 async def test_an_error_inside_the_stream_is_the_server_s_error() -> None:
     error = b'data: {"error": {"message": "out of memory", "code": 500}}\n\n'
     turn = Turn(steps=(Say(pieces=("Half",)), Raw(content=error)))

@@ -20,6 +20,9 @@ from tests.support.upstream_framing import call_deltas, pieces_of
 from tests.support.upstream_models import SEARCH, adapter, ask, converse
 from tests.support.upstream_script import CallFraming, Calls, Say, ScriptedCall, Turn, Wire, call
 
+# A busy machine is no failure.
+unhurried = settings(deadline=None)
+
 PAYLOADS = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=30), max_size=8
 )
@@ -52,6 +55,7 @@ def ours(pieces: Sequence[bytes]) -> list[str]:
     return [payload.decode() for payload in found + splitter.finish()]
 
 
+@unhurried
 @given(PAYLOADS, NEWLINES, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())
 def test_events_are_what_the_stock_decoder_reads_wherever_they_are_cut(
     payloads: list[str], newline: bytes, cuts: list[int], comments: bool
@@ -62,6 +66,7 @@ def test_events_are_what_the_stock_decoder_reads_wherever_they_are_cut(
     assert ours(pieces) == stock([body])
 
 
+@unhurried
 @given(st.binary(max_size=200), st.lists(st.integers(0, 10_000), max_size=10))
 def test_any_bytes_give_the_same_events_however_they_are_cut(content: bytes, cuts: list[int]) -> None:
     splitter = EventSplitter()
@@ -71,6 +76,7 @@ def test_any_bytes_give_the_same_events_however_they_are_cut(content: bytes, cut
     assert in_pieces == at_once
 
 
+@unhurried
 @given(JSON_OBJECTS, st.sampled_from(CallFraming))
 def test_a_call_survives_every_framing(arguments: dict[str, Any], framing: CallFraming) -> None:
     arguments.pop("reason", None)
@@ -83,6 +89,7 @@ def test_a_call_survives_every_framing(arguments: dict[str, Any], framing: CallF
     assert json.loads(made.arguments_json) == arguments
 
 
+@unhurried
 @given(JSON_OBJECTS, st.integers(1, 12))
 def test_arguments_are_whole_however_finely_they_are_cut(arguments: dict[str, Any], count: int) -> None:
     arguments.pop("reason", None)
@@ -102,6 +109,7 @@ JUNK = st.recursive(
 )
 
 
+@unhurried
 @given(st.lists(JUNK, max_size=4))
 def test_what_is_no_fragment_never_raises(deltas: list[Any]) -> None:
     assembler = CallAssembler("mc1", 1, {})
@@ -109,6 +117,7 @@ def test_what_is_no_fragment_never_raises(deltas: list[Any]) -> None:
     assembler.finish()
 
 
+@unhurried
 @given(st.text(alphabet="<>/think ab\n", max_size=40), st.lists(st.integers(0, 100), max_size=8))
 def test_thinking_is_split_the_same_wherever_the_text_is_cut(text: str, cuts: list[int]) -> None:
     assert split(cut_text(text, cuts)) == split([text])
