@@ -19,6 +19,7 @@ SOURCES_READ = "sources:read"  # search, read passages, list sources and documen
 SOURCES_WRITE = "sources:write"  # create and delete sources and documents
 SOURCES_ADMIN = "sources:admin"
 APPROVALS_READ, APPROVALS_DECIDE = "approvals:read", "approvals:decide"  # of everybody in the tenant
+APPROVALS_AUDIT = "approvals:audit"
 KEYS = "keys"  # make, list and revoke the tenant's keys
 
 
@@ -61,4 +62,5 @@ Asker = Annotated[Caller, Depends(holding(RUNS))]
 Reader = Annotated[Caller, Depends(holding(SOURCES_READ, SOURCES_WRITE, SOURCES_ADMIN))]
 Ingester = Annotated[Caller, Depends(holding(SOURCES_WRITE, SOURCES_ADMIN))]
 Decider = Annotated[Caller, Depends(holding(RUNS, APPROVALS_DECIDE, APPROVALS_READ))]
+Auditor = Annotated[Caller, Depends(holding(APPROVALS_AUDIT))]
 KeyKeeper = Annotated[Caller, Depends(holding(KEYS))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request, Response
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
 from services.chassis.telemetry import Telemetry
@@ -17,11 +18,13 @@ from services.gateway.routes import (
     approvals,
     artifacts,
     chat,
+    confirm,
     conversations,
     health,
     keys,
     models,
     responses,
+    rules,
     runs,
     sources,
     usage,
@@ -43,6 +46,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         runs,
         conversations,
         approvals,
+        rules,
         sources,
         artifacts,
         agents,
@@ -52,11 +56,20 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         responses,
         keys,
         ws,
+        confirm,
         health,
         docs,
     ):
         app.include_router(module.router)
     app.include_router(pages.router())
+    if parts.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(parts.settings.cors_origins),
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Api-Key"],
+            expose_headers=["Proctor-Identity", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id"],
+        )
     app.add_middleware(BodyLimit, limit=body_limit(parts.settings))
     app.add_middleware(Envelope, ids=parts.ids)
     app.add_middleware(Traced, telemetry=telemetry)

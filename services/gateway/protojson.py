@@ -38,6 +38,14 @@ def to_json_bytes(message: Message) -> bytes:
     return orjson.dumps(_renderer(message.DESCRIPTOR, _fragment)(message))
 
 
+def dumps(value: Any) -> bytes:
+    """Return a JSON value as text, fast, and also when it holds integers beyond 64 bits."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # orjson's only complaint about a JSON value
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def from_json(value: Mapping[str, Any], message: M) -> M:
     """Fill `message` from a JSON object in the form `to_json` gives; raise InvalidRequest that names what is wrong."""
     try:

@@ -24,6 +24,8 @@ class Settings:
     local_without_key: bool = True
     # Host names, besides loopback ones, under which a caller without a key may address this server.
     local_hosts: tuple[str, ...] = ()
+    # Origins of web applications elsewhere that may call with a key, such as "https://app.example".
+    cors_origins: tuple[str, ...] = ()
     # Silence on a stream after which a comment keeps proxies from closing it.
     keepalive: timedelta = timedelta(seconds=15)
     # How often revoked and expired keys are looked for; open streams of such a key end within this time.

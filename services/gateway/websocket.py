@@ -25,7 +25,7 @@ from services.gateway.bodies.runs import ResumeRun, StartRun
 from services.gateway.dependencies import Parts
 from services.gateway.problems import BadInput, problem_of
 from services.gateway.projections import native
-from services.gateway.protojson import to_json
+from services.gateway.protojson import dumps, to_json
 from services.gateway.streams import Batches
 
 # Streams one connection may have open at once.
@@ -191,7 +191,7 @@ class Session:
             await self._tell(reference, "error", problem_of(error).body())
 
     async def _tell(self, reference: str, kind: str, value: Any) -> None:
-        await self._send(orjson.dumps({"type": kind, "id": reference, kind: value}, default=str))
+        await self._send(dumps({"type": kind, "id": reference, kind: value}))
 
     async def _send(self, message: bytes) -> None:
         async with self._sending:

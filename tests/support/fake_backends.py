@@ -93,6 +93,7 @@ class FakeApprovals(approval_service_pb2_grpc.ApprovalServiceServicer):
     def __init__(self) -> None:
         self.records: dict[str, approval_service_pb2.Approval] = {}
         self.decisions: list[tuple[Principal, approval_service_pb2.DecideRequest]] = []
+        self.links: list[tuple[Principal, approval_service_pb2.DecideByLinkRequest]] = []
         self.changes: asyncio.Queue[approval_service_pb2.Approval] = asyncio.Queue()
 
     async def ListApprovals(self, request: Any, context: Any) -> Any:
@@ -103,6 +104,40 @@ class FakeApprovals(approval_service_pb2_grpc.ApprovalServiceServicer):
         self.decisions.append((current_principal(), request))
         record = approval_service_pb2.Approval(approval_id=request.approval_id)
         return approval_service_pb2.DecideResponse(approval=record, decided_now=True)
+
+    async def CreateAllowRule(self, request: Any, context: Any) -> Any:
+        rule = approval_service_pb2.AllowRule(rule_id="rule1", tool=request.tool, user=current_principal().user)
+        return approval_service_pb2.CreateAllowRuleResponse(rule=rule)
+
+    async def ListAllowRules(self, request: Any, context: Any) -> Any:
+        return approval_service_pb2.ListAllowRulesResponse()
+
+    async def DeleteAllowRule(self, request: Any, context: Any) -> Any:
+        return approval_service_pb2.DeleteAllowRuleResponse()
+
+    async def GetLink(self, request: Any, context: Any) -> Any:
+        return approval_service_pb2.GetLinkResponse(approval=self._linked(request.token), decider="mail.example")
+
+    async def DecideByLink(self, request: Any, context: Any) -> Any:
+        record = self._linked(request.token)
+        self.links.append((current_principal(), request))
+        record.state = approval_service_pb2.ApprovalState.APPROVAL_STATE_DENIED
+        return approval_service_pb2.DecideByLinkResponse(approval=record)
+
+    def _linked(self, token: str) -> approval_service_pb2.Approval:
+        if token not in self.records:
+            raise InvalidRequest("the link is not valid")
+        return self.records[token]
+
+    async def ListAuditEntries(self, request: Any, context: Any) -> Any:
+        return approval_service_pb2.ListAuditEntriesResponse()
+
+    async def VerifyAudit(self, request: Any, context: Any) -> Any:
+        return approval_service_pb2.VerifyAuditResponse(intact=True)
+
+    async def ExportAudit(self, request: Any, context: Any) -> Any:
+        for number in range(2):
+            yield approval_service_pb2.ExportAuditResponse(json_lines=b'{"sequence":%d}\n' % number)
 
     async def WatchApprovals(self, request: Any, context: Any) -> Any:
         for record in self.records.values():

@@ -244,6 +244,13 @@ async def test_a_form_is_parsed_by_the_stock_client(suite: Suite, stock: OpenAIW
     assert json.loads(suite.orchestrator.runs["run1"].request.output.json_schema)["properties"]["days"]
 
 
+async def test_integers_of_any_size_come_back(suite: Suite) -> None:
+    parameters = {"type": "object", "properties": {"n": {"maximum": 2**70}}}
+    body = {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": parameters}]}
+    response = await suite.http.post("/v1/responses", json=body)
+    assert response.json()["tools"][0]["parameters"] == parameters
+
+
 async def test_every_sampling_member_reaches_the_run(suite: Suite) -> None:
     suite.orchestrator.script = list(ANSWER)
     body = {

@@ -135,6 +135,38 @@ async def test_changes_of_approvals_are_streamed(suite: Suite) -> None:
         assert (await anext(stream)).json["approval_id"] == "ap2"
 
 
+async def test_rules_and_the_audit_log_have_routes(suite: Suite) -> None:
+    made = await suite.http.post("/v1/allow-rules", json={"tool": "run_code", "lifetime": 60})
+    assert (made.status_code, made.json()["rule_id"], made.json()["user"]) == (201, "rule1", "local")
+    assert (await suite.http.get("/v1/allow-rules")).json()["rules"] == []
+    assert (await suite.http.delete("/v1/allow-rules/rule1")).status_code == 204
+    assert (await suite.http.get("/v1/audit")).json()["entries"] == []
+    assert (await suite.http.get("/v1/audit/verify")).json()["intact"] is True
+    assert (await suite.http.get("/v1/audit/export")).text == '{"sequence":0}\n{"sequence":1}\n'
+
+
+async def test_a_link_shows_first_and_decides_by_its_button(suite: Suite) -> None:
+    suite.approvals.records["tok"] = approval_service_pb2.Approval(
+        tool="<b>rm</b>",
+        reason="<script>1</script>",
+        state=approval_service_pb2.ApprovalState.APPROVAL_STATE_PENDING,
+        arguments_json=b'{"path":"</pre><script>"}',
+        arguments_digest="d" * 64,
+    )
+    shown = await suite.http.get("/confirm/tok", headers={"X-Forwarded-For": "203.0.113.9"})
+    assert shown.status_code == 200
+    assert "<script>" not in shown.text
+    assert "<b>" not in shown.text
+    assert suite.approvals.links == []
+    form = {"verdict": "deny", "comment": "no", "arguments_digest": "d" * 64}
+    decided = await suite.http.post("/confirm/tok", data=form)
+    assert "denied" in decided.text
+    principal, sent = suite.approvals.links[0]
+    assert (principal.scopes, sent.comment, sent.arguments_digest) == (frozenset(), "no", "d" * 64)
+    assert (await suite.http.post("/confirm/tok", data={"verdict": "maybe"})).status_code == 400
+    assert (await suite.http.get("/confirm/other")).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("media_type", "disposition", "content_type"),
     [
@@ -254,6 +286,18 @@ async def test_a_foreign_page_cannot_drive_a_local_browser(suite: Suite) -> None
     response = await suite.http.get("/v1/runs", headers={"Origin": "https://evil.example"})
     assert response.status_code == 403
     assert (await suite.http.get("/v1/runs", headers={"Origin": suite.url})).status_code == 200
+
+
+async def test_web_applications_of_named_origins_may_call_with_a_key() -> None:
+    async with gateway_suite(cors_origins=("https://app.example",)) as suite:
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        allowed = await suite.http.options("/v1/runs", headers={"Origin": "https://app.example", **asked})
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        refused = await suite.http.options("/v1/runs", headers={"Origin": "https://evil.example", **asked})
+        assert "access-control-allow-origin" not in refused.headers
+        key = (await suite.http.post("/v1/keys", json={"name": "app"})).json()["key"]
+        headers = {"Origin": "https://app.example", "Authorization": f"Bearer {key}"}
+        assert (await suite.http.get("/v1/runs", headers=headers)).status_code == 200
 
 
 async def test_the_rate_is_limited_and_told() -> None:

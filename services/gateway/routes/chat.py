@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Header, Request, Response
 
 from services.gateway import openapi
@@ -17,6 +16,7 @@ from services.gateway.dependencies import Parts, PartsDep
 from services.gateway.openai_errors import error_object
 from services.gateway.problems import Problem, problem_of
 from services.gateway.projections import chat_completions as chat
+from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id
 from services.gateway.streams import Batches
@@ -54,14 +54,12 @@ async def create_completion(
         batches = await opened(_events(body, parts, caller, idempotency_key, wait_for_approvals=wait))
     state = chat.State(options=options)
     if body.stream:
-        farewell = b"data: %s\n\n%s" % (orjson.dumps({"error": error_object(STOPPED)}), DONE)
+        farewell = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
         return stream_reply(_chunks(state, batches), parts, caller, farewell=farewell)
     state = await while_connected(request, _folded(state, batches))
     if state.error is not None:
-        return Response(
-            orjson.dumps({"error": state.error}), status_code=state.error_status, media_type="application/json"
-        )
-    return Response(orjson.dumps(chat.completion(state)), media_type="application/json")
+        return Response(dumps({"error": state.error}), status_code=state.error_status, media_type="application/json")
+    return Response(dumps(chat.completion(state)), media_type="application/json")
 
 
 def _events(
@@ -102,11 +100,11 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = chat.fold(state, event)
-                    lines += [b"data: %s\n\n" % orjson.dumps(frame) for frame in frames]
+                    lines += [b"data: %s\n\n" % dumps(frame) for frame in frames]
                 if lines:
                     yield b"".join(lines)
                 if state.ended:
                     break
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
-        yield b"data: %s\n\n" % orjson.dumps({"error": error_object(problem_of(error))})
+        yield b"data: %s\n\n" % dumps({"error": error_object(problem_of(error))})
     yield DONE

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import grpc
-import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from services.chassis.errors import ServiceError
@@ -27,6 +26,7 @@ from services.gateway.openai_errors import error_object
 from services.gateway.problems import Problem, problem_of
 from services.gateway.projections import responses as wire
 from services.gateway.projections.response_state import State, response
+from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id, run_of
 from services.gateway.streams import Batches
@@ -189,7 +189,7 @@ def _fold_batch(state: State, batch: Any) -> tuple[State, list[dict[str, Any]]]:
 
 
 def _sse(frame: dict[str, Any]) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (frame["type"].encode(), orjson.dumps(frame))
+    return b"event: %s\ndata: %s\n\n" % (frame["type"].encode(), dumps(frame))
 
 
 def _error_frame(problem: Problem, number: int = 0) -> bytes:
@@ -201,7 +201,7 @@ def _error_frame(problem: Problem, number: int = 0) -> bytes:
 def _json(state: State, *, ignored: list[str] | None = None) -> Response:
     value = response(state)
     value["proctor"]["ignored"] = ignored or []
-    return Response(orjson.dumps(value), media_type="application/json")
+    return Response(dumps(value), media_type="application/json")
 
 
 def _leg(response_id: str) -> ResponseId:
