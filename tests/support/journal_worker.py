@@ -56,6 +56,7 @@ class Worker:
             await asyncio.sleep(0.02)
 
     async def lead(self, run_id: str) -> None:
+        journal = None
         try:
             journal = await self.here.journals.claim(run_id)
             if journal is not None:
@@ -63,6 +64,9 @@ class Worker:
                 await self.work(journal, int(saved.head))
         except (Fenced, StoreUnavailable, RunNotFound):
             return
+        finally:
+            if journal is not None:
+                journal.give_up()
 
     async def work(self, journal: RunJournal, step: int) -> None:
         for now in range(step, STEPS):

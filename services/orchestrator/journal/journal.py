@@ -225,6 +225,14 @@ class RunJournal:
         """Give the run up in good order, so that any replica may go on at once; the attempt does not count."""
         await self._commit(Entry(checkpoint=checkpoint, release=True))
 
+    def give_up(self) -> None:
+        """Stop leading the run without a word to the database, when it cannot be handed back or ended.
+
+        Its lease is renewed as long as this handle is open, so whoever stops working on a run must close it: by
+        `finish`, by a release, or by this. The run is taken over once its lease ends. Does nothing on a closed handle.
+        """
+        self.lose(Fenced(self.run_id, self.epoch))
+
     async def interrupted(self) -> Interrupt:
         """Return when the run's work must stop: someone asked for it, or the run is no longer ours."""
         if self._lost is not None:

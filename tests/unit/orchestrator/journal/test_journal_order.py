@@ -272,6 +272,24 @@ async def test_one_runs_fence_is_not_anothers(here: Replica) -> None:
     assert [journal.run_id for journal in here.journals.open_runs] == []
 
 
+async def test_a_run_given_up_is_free_when_its_lease_ends(database: Database) -> None:
+    async with replica(database, lease=0.2) as here:
+        journal = await started(here)
+        reader = asyncio.create_task(here.read(journal.run_id))
+        await journal.fact(THINKING)
+        journal.give_up()
+        journal.give_up()
+        with pytest.raises(Fenced):
+            await journal.fact(THINKING)
+        async with asyncio.timeout(5):
+            while (again := await here.journals.claim(journal.run_id)) is None:
+                await asyncio.sleep(0.01)
+        assert again.taken_over
+        await again.finish(completed())
+        again.give_up()
+        assert decoded(await reader) == [THINKING, completed()]
+
+
 async def test_changes_of_hands_are_counted(database: Database) -> None:
     recorded = recorded_telemetry()
     async with replica(database, telemetry=recorded.telemetry) as here:
