@@ -144,7 +144,7 @@ async def test_no_page_is_wider_than_its_window(open_page: OpenPage, gateway: Fa
     await page.locator(".slip .allow").click()
     await finished(turn)
     assert await page.evaluate(wide) == 0
-    for path in ("/runs", "/runs/run-1", "/runs/run-2", "/approvals", "/sources"):
+    for path in ("/runs", "/runs/run-1", "/runs/run-2", "/approvals", "/sources", "/usage"):
         await page.goto(gateway.url + path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert await page.evaluate(wide) == 0, path
@@ -155,7 +155,7 @@ async def test_every_control_has_a_name(page: Page, gateway: FakeGateway) -> Non
     await ask(page, "/python print(1)")
     await expect(page.locator(".slip")).to_be_visible()
     assert await page.evaluate(NAMELESS) == []
-    for path in ("/runs", "/runs/run-1", "/approvals", "/sources"):
+    for path in ("/runs", "/runs/run-1", "/approvals", "/sources", "/usage"):
         await page.goto(gateway.url + path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert await page.evaluate(NAMELESS) == [], path
@@ -196,7 +196,7 @@ async def test_text_stands_out_from_its_ground(open_page: OpenPage, gateway: Fak
     await expect(page.locator(".slip .hljs-built_in").first).to_be_visible()
     await page.locator(".passage").evaluate("e => Promise.all(e.getAnimations().map(a => a.finished))")
     assert await page.evaluate(CONTRAST) == []
-    for path in ("/runs", "/runs/run-1", "/approvals", "/sources"):
+    for path in ("/runs", "/runs/run-1", "/approvals", "/sources", "/usage"):
         await page.goto(gateway.url + path)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert await page.evaluate(CONTRAST) == [], path
@@ -211,3 +211,13 @@ async def test_writing_below_does_not_move_what_is_read_above(page: Page) -> Non
     await page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
     await page.get_by_role("textbox", name="Your question").press_sequentially("and then?")
     assert await page.evaluate("scrollY") == 0
+
+
+async def test_usage_is_summed_over_the_runs(page: Page, gateway: FakeGateway) -> None:
+    await finished(await ask(page, "Count"))
+    await finished(await ask(page, "Fail please"), "failed")
+    await page.get_by_role("link", name="Usage").click()
+    await expect(page.locator(".totals")).to_contain_text("1,624")
+    await expect(page.locator(".day-chart li")).to_have_count(30)
+    await expect(page.locator(".day-chart li").last).to_contain_text("1,624 in, 192 out")
+    await expect(page.locator(".bar-list").first).to_contain_text("reader")

@@ -86,3 +86,13 @@ test("ids are made with and without randomUUID", async () => {
   assert.notEqual(newId(), newId());
   assert.match(newId({ getRandomValues: (bytes) => bytes.fill(7) }), /^(07){16}$/);
 });
+
+test("usage sums by day and by field, empty days included", async () => {
+  const { by, byDay, total } = await import("../../../services/gateway/web/js/usage-sums.js");
+  const now = new Date(2030, 5, 15, 18).getTime();
+  const run = (day, model, input, output) => ({ created_at: new Date(2030, 5, day, 9).toISOString(), model, usage: { input_tokens: input, output_tokens: String(output), cost_micros: 500_000 } });
+  const runs = [run(15, "a", 10, 5), run(15, "b", 1, 1), run(13, "a", 20, 0), run(1, "a", 999, 9), { created_at: new Date(2030, 5, 14, 1).toISOString(), model: "" }];
+  assert.deepEqual(byDay(runs, 3, now).map((day) => [new Date(day.day).getDate(), day.input, day.output, day.runs]), [[13, 20, 0, 1], [14, 0, 0, 1], [15, 11, 6, 2]]);
+  assert.deepEqual(by(runs.slice(0, 3), "model").map((group) => [group.name, group.input + group.output]), [["a", 35], ["b", 2]]);
+  assert.equal(total(runs).cost, 2);
+});

@@ -7,6 +7,7 @@ import { ChatPage } from "./pages/chat.js";
 import { DocumentsPage } from "./pages/documents.js";
 import { RunPage } from "./pages/run.js";
 import { RunsPage } from "./pages/runs.js";
+import { UsagePage } from "./pages/usage.js";
 import { applyTheme, recall } from "./prefs.js";
 import { askForKey } from "./render/key-dialog.js";
 import { Shell } from "./render/shell.js";
@@ -16,6 +17,7 @@ const ROUTES = [
   [/^\/runs$/, "runs", (app) => new RunsPage(app)],
   [/^\/runs\/([^/]+)$/, "runs", (app, run) => new RunPage(app, run)],
   [/^\/approvals$/, "approvals", (app) => new ApprovalsPage(app)],
+  [/^\/usage$/, "usage", (app) => new UsagePage(app)],
   [/^\/sources$/, "documents", (app) => new DocumentsPage(app)],
 ];
 

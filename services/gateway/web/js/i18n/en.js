@@ -39,5 +39,6 @@ export default {
   time: "Time", started: "Started", duration: "Duration", waterfall: "Model calls", noModelCalls: "No model call has finished yet.", queue: "queue", firstToken: "first token", generation: "generation", attempts: { one: "1 attempt", other: "{n} attempts" }, total: "total",
   timeline: "What happened", stateColumn: "State", eventColumn: "Events", tools: "Tools", noTools: "No tool was called.", evidence: "Evidence", noEvidence: "Nothing was read.", rawEvents: "Raw events", trace: "Trace", router: "Router", cited: "cited", notCited: "read, not cited", events: { one: "1 event", other: "{n} events" },
   inTokens: "{n} in", outTokens: "{n} out", cachedTokens: "{n} cached", usage: "Usage", notFound: "There is nothing at this address.", unknownRun: "This run does not exist, or you may not see it.", toConversation: "Open the conversation",
+  usageIntro: "Your runs of the last {n} days.", usageCut: "Only the latest {n} runs are counted.", tokensIn: "Tokens read", tokensOut: "Tokens written", cost: "Cost", byDay: "By day", byModel: "By model", byAgent: "By agent", byUser: "By user",
   keyTitle: "This server asks for a key", keyText: "Make one with: proctor keys create", key: "API key", continue: "Continue", answerComplete: "The answer is complete.", answerFailed: "The run failed.", waitingForYou: "A decision is needed: {tool}",
 };

@@ -39,5 +39,6 @@ export default {
   time: "时间", started: "开始", duration: "用时", waterfall: "模型调用", noModelCalls: "还没有完成的模型调用。", queue: "排队", firstToken: "首个词元", generation: "生成", attempts: { one: "1 次尝试", other: "{n} 次尝试" }, total: "合计",
   timeline: "过程", stateColumn: "状态", eventColumn: "事件", tools: "工具", noTools: "没有调用工具。", evidence: "证据", noEvidence: "没有读取任何内容。", rawEvents: "原始事件", trace: "追踪", router: "路由", cited: "已引用", notCited: "已读，未引用", events: { one: "1 个事件", other: "{n} 个事件" },
   inTokens: "输入 {n}", outTokens: "输出 {n}", cachedTokens: "缓存 {n}", usage: "用量", notFound: "这个地址没有内容。", unknownRun: "这个运行不存在，或您无权查看。", toConversation: "打开对话",
+  usageIntro: "最近 {n} 天您的运行。", usageCut: "只统计最近 {n} 次运行。", tokensIn: "读取的词元", tokensOut: "写出的词元", cost: "费用", byDay: "按天", byModel: "按模型", byAgent: "按智能体", byUser: "按用户",
   keyTitle: "此服务器需要密钥", keyText: "用以下命令生成：proctor keys create", key: "API 密钥", continue: "继续", answerComplete: "回答完成。", answerFailed: "运行失败。", waitingForYou: "需要您的决定：{tool}",
 };

@@ -1,0 +1,91 @@
+// What was spent: tokens and cost by day, model, agent and user, summed over the runs that the reader may see.
+
+import { h } from "../dom.js";
+import { currentLanguage, formatNumber, t } from "../i18n/index.js";
+import { by, byDay, total } from "../usage-sums.js";
+import { millis } from "../wire.js";
+
+const DAYS = 30;
+const MOST_PAGES = 10; // of 500 runs each; beyond that the page says that it shows the latest only
+
+export class UsagePage {
+  constructor(app) {
+    this.app = app;
+    this.body = h("div", { class: "usage" }, h("p", { class: "muted" }, t("loading")));
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("usage")), h("p", {}, t("usageIntro", { n: DAYS }))), this.body);
+  }
+
+  async start() {
+    document.title = `${t("usage")} · Proctor`;
+    try {
+      const { runs, complete } = await this.#recent();
+      this.body.replaceChildren(...this.#charts(runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
+    } catch (error) {
+      this.body.replaceChildren(h("p", { class: "trouble" }, error.message));
+    }
+  }
+
+  dispose() {}
+
+  /** Runs of the last days, newest first; `complete` unless there were more than are read. */
+  async #recent() {
+    const since = this.app.now() - DAYS * 86_400_000;
+    const runs = [];
+    let token = "";
+    for (let page = 0; page < MOST_PAGES; page += 1) {
+      const reply = await this.app.api.runs({ page_size: 500, page_token: token });
+      const fresh = (reply.runs ?? []).filter((run) => millis(run.created_at) >= since);
+      runs.push(...fresh);
+      token = reply.next_page_token ?? "";
+      if (!token || fresh.length < (reply.runs ?? []).length) return { runs, complete: true };
+    }
+    return { runs, complete: false };
+  }
+
+  #charts(runs) {
+    const sum = total(runs);
+    if (sum.runs === 0) return [h("p", { class: "muted empty" }, t("noRuns"))];
+    const facts = [[t("runs"), formatNumber(sum.runs)], [t("tokensIn"), formatNumber(sum.input)], [t("tokensOut"), formatNumber(sum.output)]];
+    if (sum.cost > 0) facts.push([t("cost"), formatNumber(sum.cost, 4)]);
+    return [
+      h("dl", { class: "facts totals" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+      panel(t("byDay"), dayChart(byDay(runs, DAYS, this.app.now()))),
+      h("div", { class: "usage-groups" }, [["byModel", "model"], ["byAgent", "agent_name"], ["byUser", "user"]].map(([key, field]) => panel(t(key), barList(by(runs, field))))),
+    ];
+  }
+}
+
+function panel(title, content) {
+  return h("section", { class: "panel" }, h("h2", {}, title), content);
+}
+
+function dayChart(days) {
+  const most = Math.max(1, ...days.map((day) => day.input + day.output));
+  const name = new Intl.DateTimeFormat(currentLanguage() === "zh" ? "zh-CN" : "en", { month: "short", day: "numeric" });
+  return h(
+    "figure",
+    { class: "day-chart" },
+    h("p", { class: "legend" }, h("span", { class: "key key-firstToken" }, t("tokensIn")), h("span", { class: "key key-generation" }, t("tokensOut"))),
+    h("ol", {}, days.map((day, index) => {
+      const text = `${name.format(day.day)}: ${t("inTokens", { n: formatNumber(day.input) })}, ${t("outTokens", { n: formatNumber(day.output) })}`;
+      const column = h("span", { class: "column", "aria-hidden": "true" }, piece("generation", day.output / most), piece("firstToken", day.input / most));
+      return h("li", { title: text }, h("span", { class: "visually-hidden" }, text), column, index % 5 === 4 ? h("span", { class: "day-name figures", "aria-hidden": "true" }, name.format(day.day)) : null);
+    })),
+  );
+}
+
+function piece(kind, share) {
+  const element = h("span", { class: `key-${kind}` });
+  element.style.height = `${share * 100}%`;
+  return element;
+}
+
+function barList(groups) {
+  const most = Math.max(1, ...groups.map((group) => group.input + group.output));
+  return h("ol", { class: "bar-list" }, groups.map((group) => {
+    const bar = h("span", { class: "bar-fill", "aria-hidden": "true" });
+    bar.style.width = `${((group.input + group.output) / most) * 100}%`;
+    const cost = group.cost > 0 ? ` · ${formatNumber(group.cost, 4)}` : "";
+    return h("li", {}, h("span", { class: "bar-name" }, group.name), h("span", { class: "figures muted" }, t("tokens", { n: formatNumber(group.input + group.output) }), cost), bar);
+  }));
+}
