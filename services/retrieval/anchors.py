@@ -9,9 +9,14 @@ second.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TypeAlias
 
-from services.retrieval.calibrate import Anchors, Scale
+from services.retrieval.calibrate import Anchors, Pairing, Scale
 from services.retrieval.ports import Embedder, EmbedPurpose
+
+Vectors: TypeAlias = Sequence[Sequence[float]]
 
 # English question, Chinese question, and the passage that answers both: the first half in English.
 PAIRS: tuple[tuple[str, str, str], ...] = (
@@ -93,9 +98,10 @@ async def measure(embedder: Embedder) -> Anchors:
     in_english = await embedder.embed(_chunks(passages[:HALF]), EmbedPurpose.PASSAGE)
     in_chinese = await embedder.embed(_chunks(passages[HALF:]), EmbedPurpose.PASSAGE)
     return Anchors(
-        english=_scale(asked_in_english[:HALF], in_english),
-        chinese=_scale(asked_in_chinese[HALF:], in_chinese),
-        across=_mix(_scale(asked_in_chinese[:HALF], in_english), _scale(asked_in_english[HALF:], in_chinese)),
+        english=_scale(_dots(asked_in_english[:HALF], in_english)),
+        chinese=_scale(_dots(asked_in_chinese[HALF:], in_chinese)),
+        english_asks_chinese=_pairing(asked_in_english, asked_in_english[HALF:], in_chinese),
+        chinese_asks_english=_pairing(asked_in_chinese, asked_in_chinese[:HALF], in_english),
     )
 
 
@@ -104,22 +110,25 @@ def _chunks(passages: Sequence[str]) -> list[str]:
     return ["\n".join(passages[(at + more) % HALF] for more in range(JOINED)) for at in range(HALF)]
 
 
-def _scale(questions: Sequence[Sequence[float]], chunks: Sequence[Sequence[float]]) -> Scale:
+def _pairing(every: Vectors, questions: Vectors, chunks: Vectors) -> Pairing:
+    blank = Pairing(questions=_centre(every), passages=_centre(chunks), scale=Scale(unrelated=0.0, related=1.0))
+    cosines = [[blank.cosine(question, chunk) for chunk in chunks] for question in questions]
+    return replace(blank, scale=_scale(cosines))
+
+
+def _scale(cosines: Sequence[Sequence[float]]) -> Scale:
+    """Return the means of related and unrelated pairs; rows are questions, columns chunks."""
     related: list[float] = []
     unrelated: list[float] = []
-    for asked, question in enumerate(questions):
-        for at, chunk in enumerate(chunks):
-            (related if (asked - at) % HALF < JOINED else unrelated).append(_dot(question, chunk))
-    return Scale(unrelated=_mean(unrelated), related=_mean(related))
+    for asked, row in enumerate(cosines):
+        for at, cosine in enumerate(row):
+            (related if (asked - at) % HALF < JOINED else unrelated).append(cosine)
+    return Scale(unrelated=fmean(unrelated), related=fmean(related))
 
 
-def _mix(one: Scale, other: Scale) -> Scale:
-    return Scale(unrelated=(one.unrelated + other.unrelated) / 2, related=(one.related + other.related) / 2)
+def _dots(questions: Vectors, chunks: Vectors) -> list[list[float]]:
+    return [[sum(a * b for a, b in zip(q, c, strict=True)) for c in chunks] for q in questions]
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _centre(vectors: Vectors) -> list[float]:
+    return [fmean(column) for column in zip(*vectors, strict=True)]

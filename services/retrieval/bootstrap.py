@@ -122,6 +122,7 @@ async def _assemble(
         max_bytes=settings.max_file_bytes,
         outstanding=settings.upload_files_at_once,
     )
+    anchors = await measure(embedder) if embedder else None
     search = Search(
         sources,
         documents,
@@ -129,13 +130,13 @@ async def _assemble(
         queue,
         Dispatcher(
             {
-                DEFAULT: HybridRetriever(index, embedder, mix(settings)),
+                DEFAULT: HybridRetriever(index, embedder, mix(settings), anchors),
                 LEXICAL: HybridRetriever(index, None, mix(settings)),
             },
             seconds=settings.search_seconds,
         ),
         tuning(settings),
-        await measure(embedder) if embedder else None,
+        anchors,
         clock,
         platform.telemetry.tracer("services.retrieval"),
         rewriter=_open_rewriter(settings, opened),

@@ -29,12 +29,38 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Questions of one language against passages of the other.
+
+    Embedders keep languages apart, so plain cosines across them say little (multilingual-e5-small: related 0.79,
+    unrelated 0.75). Taken about the centres of each side they tell more: recall@5 of English questions in Chinese text rises from
+    0.88 to 0.93, and at one false hit in twenty 74 % of the answers are kept instead of 40 %.
+    """
+
+    questions: Sequence[float]
+    passages: Sequence[float]
+    scale: Scale
+
+    def cosine(self, question: Sequence[float], passage: Sequence[float]) -> float:
+        """Return the cosine of two vectors about the centres of their sides."""
+        one = [a - b for a, b in zip(question, self.questions, strict=True)]
+        other = [a - b for a, b in zip(passage, self.passages, strict=True)]
+        length = math.hypot(*one) * math.hypot(*other)
+        return sum(a * b for a, b in zip(one, other, strict=True)) / length if length else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Anchors:
-    """What an embedding space's cosines mean within English (and its like), within Chinese, and across."""
+    """What an embedding space's cosines mean: within English (and its like), within Chinese, and across."""
 
     english: Scale
     chinese: Scale
-    across: Scale
+    english_asks_chinese: Pairing
+    chinese_asks_english: Pairing
+
+    def across(self, question: str) -> Pairing:
+        """Return the pairing of this question's language with the other."""
+        return self.chinese_asks_english if is_cjk(question) else self.english_asks_chinese
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +77,9 @@ class Weights:
 HYBRID = Weights(bias=-4.0, coverage=5.0, closeness=3.0)
 # By words alone, while there are no vectors.
 LEXICAL = Weights(bias=-3.0, coverage=6.0, closeness=0.0)
-# Across languages words cannot meet and closeness decides alone, so it must be beyond doubt. multilingual-e5-small is
-# often in doubt here: a translated question (OpenAIRewriter) finds what this misses.
-ACROSS = Weights(bias=-7.25, coverage=0.0, closeness=4.4)
+# Across languages words cannot meet and closeness decides alone, so it must be beyond doubt: 2 % of unrelated English
+# questions and one in ten Chinese ones pass. A translated question (OpenAIRewriter) finds what this misses.
+ACROSS = Weights(bias=-5.9, coverage=0.0, closeness=4.2)
 # Languages that share this much of a question's terms (names, codes, numbers) meet by words after all.
 SHARED = 0.3
 
@@ -65,16 +91,18 @@ class Calibration:
         self._units = units(question)
         self._cjk = is_cjk(question)
         self._anchors = anchors
+        self._pairing = anchors.across(question).scale if anchors else Scale(unrelated=0, related=1)
         self._weights = [min(rarity(term, counts) for term in unit) for unit in self._units]
         self._total = sum(self._weights)
 
-    def score(self, text: str, cosine: float | None) -> float:
-        """Return the score of a chunk given with its place (title, headings)."""
+    def score(self, text: str, cosine: float | None, across: float | None) -> float:
+        """Return the score of a chunk given with its place (title, headings) and its two cosines (Candidate)."""
         if cosine is None or self._anchors is None:
             return _logistic(LEXICAL.bias + LEXICAL.coverage * self.coverage(text))
         covered = self.coverage(text)
         if self._cjk != is_cjk(text) and covered < SHARED:
-            return _logistic(ACROSS.bias + ACROSS.closeness * self._anchors.across.closeness(cosine))
+            closeness = 0.0 if across is None else self._pairing.closeness(across)
+            return _logistic(ACROSS.bias + ACROSS.closeness * closeness)
         scale = self._anchors.chinese if self._cjk else self._anchors.english
         return _logistic(HYBRID.bias + HYBRID.coverage * covered + HYBRID.closeness * scale.closeness(cosine))
 

@@ -143,10 +143,8 @@ class ChunkIndex(Protocol):
     async def nearest(self, space: str, vector: Sequence[float], scope: Scope, limit: int) -> list[Match]:
         """Return chunks by cosine similarity, nearest first."""
 
-    async def similarities(
-        self, space: str, vector: Sequence[float], scope: Scope, chunk_ids: Sequence[str]
-    ) -> Mapping[str, float]:
-        """Return the cosine similarity of each of these chunks that has a vector."""
+    async def vectors(self, space: str, scope: Scope, chunk_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+        """Return the vector of each of these chunks that has one, at any length."""
 
     async def delete(self, purge: Purge) -> None:
         """Drop every chunk and vector that the purge names, in all spaces."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from services.chassis.errors import InvalidRequest, ServiceError
+from services.retrieval.calibrate import Anchors
 from services.retrieval.domain.library import Source
 from services.retrieval.domain.search import Candidate, Notice, Scope
 from services.retrieval.ports import ChunkIndex, Embedder, EmbedPurpose
@@ -40,9 +42,10 @@ class Retriever(Protocol):
 class HybridRetriever:
     """Words and vectors side by side, fused by rank; words alone without an embedder, and when the embedder fails."""
 
-    def __init__(self, index: ChunkIndex, embedder: Embedder | None, mix: Mix) -> None:
+    def __init__(self, index: ChunkIndex, embedder: Embedder | None, mix: Mix, anchors: Anchors | None = None) -> None:
         self._index = index
         self._embedder = embedder
+        self._anchors = anchors
         self._mix = mix
 
     async def retrieve(self, question: str, words: str, scope: Scope) -> list[Candidate]:
@@ -55,7 +58,7 @@ class HybridRetriever:
         space = self._embedder.space
         nearest = await self._index.nearest(space, vector, scope, self._mix.pool)
         fused = fuse(lexical, nearest, vector_weight=self._mix.vector_weight)
-        return await self._with_cosines(fused, space, vector, scope)
+        return await self._with_cosines(fused, question, vector, scope)
 
     async def _vector(self, question: str) -> list[float] | None:
         if self._embedder is None:
@@ -67,25 +70,28 @@ class HybridRetriever:
             return None
 
     async def _with_cosines(
-        self, fused: list[Candidate], space: str, vector: Sequence[float], scope: Scope
+        self, fused: list[Candidate], question: str, vector: Sequence[float], scope: Scope
     ) -> list[Candidate]:
-        """Give the best candidates that only words found their cosine as well, so that all are judged alike."""
+        """Give the best candidates their cosines, also those that only words found: all are judged alike."""
+        assert self._embedder is not None
         judged = fused[: self._mix.judged]
-        unknown = [one.chunk_id for one in judged if one.cosine is None]
-        cosines = await self._index.similarities(space, vector, scope, unknown)
-        return [one if one.cosine is not None else _with_cosine(one, cosines.get(one.chunk_id)) for one in judged]
+        kept = await self._index.vectors(self._embedder.space, scope, [one.chunk_id for one in judged])
+        pairing = self._anchors.across(question) if self._anchors else None
+        return [
+            replace(
+                one,
+                cosine=_cosine(vector, kept[one.chunk_id]),
+                across=pairing.cosine(vector, kept[one.chunk_id]) if pairing else None,
+            )
+            if one.chunk_id in kept
+            else one
+            for one in judged
+        ]
 
 
-def _with_cosine(one: Candidate, cosine: float | None) -> Candidate:
-    return Candidate(
-        chunk_id=one.chunk_id,
-        passage_id=one.passage_id,
-        index=one.index,
-        lexical_rank=one.lexical_rank,
-        vector_rank=one.vector_rank,
-        cosine=cosine,
-        fused=one.fused,
-    )
+def _cosine(question: Sequence[float], passage: Sequence[float]) -> float:
+    length = math.hypot(*passage)
+    return sum(a * b for a, b in zip(question, passage, strict=True)) / length if length else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ class Search:
             where = located.get(candidate.passage_id)
             if where is None or candidate.index >= len(where.passage.spans):
                 continue  # replaced or deleted since the index was asked
-            score = calibration.score(_judged_text(where, candidate.index), candidate.cosine)
+            score = calibration.score(_judged_text(where, candidate.index), candidate.cosine, candidate.across)
             if score >= self._tuning.floor:
                 scored.append(Scored(candidate=candidate, located=where, score=score, stage=stage))
         return sorted(scored, key=lambda hit: hit.order, reverse=True)

@@ -49,7 +49,9 @@ class Catalogue:
         assert not admission.unchanged
         return admission.document, staged
 
-    async def publish(self, path: str = "a.md", content: str = "one", *, embed: bool = False, parts: int = 2) -> Document:
+    async def publish(
+        self, path: str = "a.md", content: str = "one", *, embed: bool = False, parts: int = 2
+    ) -> Document:
         """Ingest a document of `parts` passages, each saying `content`."""
         document, staged = await self.admit(path, content, f"d-{path}")
         document = replace(

@@ -115,12 +115,12 @@ async def test_vectors_are_found_by_cosine_whatever_their_length(index: ChunkInd
     assert [match.score for match in found] == pytest.approx([1.0, 0.7071], abs=1e-3)
 
 
-async def test_similarities_are_of_the_chunks_asked_for_alone(index: ChunkIndex) -> None:
+async def test_vectors_are_of_the_chunks_asked_for_alone(index: ChunkIndex) -> None:
     await index.add_vectors(SPACE, [vector("a", (1, 0, 0, 0)), vector("b", (0, 1, 0, 0))])
 
-    found = await index.similarities(SPACE, (0, 1, 0, 0), scope(), ["a-0", "missing-0"])
+    found = await index.vectors(SPACE, scope(), ["a-0", "missing-0"])
 
-    assert dict(found) == pytest.approx({"a-0": 0.0}, abs=1e-5)
+    assert {chunk: list(values) for chunk, values in found.items()} == {"a-0": [1, 0, 0, 0]}
 
 
 async def test_spaces_do_not_mix(index: ChunkIndex) -> None:
@@ -152,7 +152,7 @@ async def test_nothing_of_another_tenant_source_or_document_is_found(index: Chun
 
     assert [m.passage_id for m in await index.lexical(["secret"], narrow, 10)] == ["mine"]
     assert [m.passage_id for m in await index.nearest(SPACE, (1, 0, 0, 0), narrow, 10)] == ["mine"]
-    assert dict(await index.similarities(SPACE, (1, 0, 0, 0), narrow, ["theirs-0", "other-0"])) == {}
+    assert dict(await index.vectors(SPACE, narrow, ["theirs-0", "other-0"])) == {}
     assert {m.passage_id for m in await index.lexical(["secret"], scope("s1", "s2"), 10)} == {
         "mine",
         "elsewhere",

@@ -86,16 +86,13 @@ class LanceIndex:
         rows = await query.where(_within(scope)).select([*SHOWN, "_distance"]).limit(limit).to_list()
         return [_match(row, 1.0 - row["_distance"]) for row in rows]
 
-    async def similarities(
-        self, space: str, vector: Sequence[float], scope: Scope, chunk_ids: Sequence[str]
-    ) -> Mapping[str, float]:
+    async def vectors(self, space: str, scope: Scope, chunk_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
         table = await self._existing_vectors(space)
         if table is None or not chunk_ids:
             return {}
         where = f"{_within(scope)} AND chunk_id IN ({_quoted(chunk_ids)})"
-        query = table.query().nearest_to(list(vector)).distance_type("cosine").bypass_vector_index()
-        rows = await query.where(where).select(["chunk_id", "_distance"]).limit(len(chunk_ids)).to_list()
-        return {row["chunk_id"]: 1.0 - row["_distance"] for row in rows}
+        rows = await table.query().where(where).select(["chunk_id", "vector"]).limit(len(chunk_ids)).to_list()
+        return {row["chunk_id"]: row["vector"] for row in rows}
 
     async def delete(self, purge: Purge) -> None:
         conditions = {"tenant": purge.tenant, "source_id": purge.source_id}

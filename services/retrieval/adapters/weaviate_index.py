@@ -114,14 +114,17 @@ class WeaviateIndex:
         collection = await self._collection(_vectors_name(space), scope.tenant, create=True)
         return await _near(collection, vector, _within(scope), limit)
 
-    async def similarities(
-        self, space: str, vector: Sequence[float], scope: Scope, chunk_ids: Sequence[str]
-    ) -> Mapping[str, float]:
+    async def vectors(self, space: str, scope: Scope, chunk_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
         if not chunk_ids or not scope.sources:
             return {}
         collection = await self._collection(_vectors_name(space), scope.tenant, create=True)
         these = _within(scope) & Filter.by_property("chunk_id").contains_any(list(chunk_ids))
-        return {one.chunk_id: one.score for one in await _near(collection, vector, these, len(chunk_ids))}
+        answer = await _asked(
+            lambda: collection.query.fetch_objects(
+                filters=these, limit=len(chunk_ids), return_properties=["chunk_id"], include_vector=True
+            )
+        )
+        return {one.properties["chunk_id"]: one.vector["default"] for one in answer.objects}
 
     async def delete(self, purge: Purge) -> None:
         conditions = {"source_id": purge.source_id, "document_id": purge.document_id, "revision": purge.revision}

@@ -86,6 +86,8 @@ class Candidate:
     lexical_rank: int = 0
     vector_rank: int = 0
     cosine: float | None = None
+    # Its cosine should it be in the other language than the question, about the centres of both (calibrate.Pairing).
+    across: float | None = None
     fused: float = 0.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.retrieval.calibrate import Anchors, Calibration, Scale
+from services.retrieval.calibrate import Anchors, Calibration, Pairing, Scale
 from services.retrieval.domain.library import Passage, Span, Topic
 from services.retrieval.domain.search import Candidate, Located, Match, Stage, TermCounts
 from services.retrieval.excerpt import excerpt
@@ -121,33 +121,43 @@ def test_a_rare_word_that_is_missing_weighs_more_than_a_common_one_that_is_there
     assert Calibration("hotel limit", COUNTS, None).coverage("Hotels have limits") == 1.0
 
 
+def anchors(scale: Scale) -> Anchors:
+    pairing = Pairing(questions=(0.0, 0.0), passages=(0.0, 0.0), scale=Scale(unrelated=-0.1, related=0.2))
+    return Anchors(english=scale, chinese=scale, english_asks_chinese=pairing, chinese_asks_english=pairing)
+
+
 @pytest.mark.parametrize(
     "scale",
     [Scale(unrelated=0.76, related=0.87), Scale(unrelated=0.05, related=0.55), Scale(unrelated=-0.6, related=-0.1)],
     ids=["e5", "openai", "distances above one"],
 )
 def test_scores_mean_the_same_whatever_an_embedder_calls_near(scale: Scale) -> None:
-    anchors = Anchors(english=scale, chinese=scale, across=scale)
-    related = Calibration("hotel limit", COUNTS, anchors).score("Hotels have limits of 200 euro", scale.related)
-    unrelated = Calibration("hotel limit", COUNTS, anchors).score("Gardens need water", scale.unrelated)
-    across = Calibration("hotel limit", COUNTS, anchors).score("花园每天都需要浇水施肥", scale.unrelated)
+    calibration = Calibration("hotel limit", COUNTS, anchors(scale))
 
-    assert related > 0.5
-    assert unrelated < 0.3
-    assert across < 0.3
+    assert calibration.score("Hotels have limits of 200 euro", scale.related, None) > 0.5
+    assert calibration.score("Gardens need water", scale.unrelated, None) < 0.3
+    assert calibration.score("花园每天都需要浇水施肥", scale.unrelated, -0.1) < 0.3
 
 
-def test_a_translation_scores_by_closeness_alone() -> None:
-    scale = Scale(unrelated=0.73, related=0.85)
-    calibration = Calibration("hotel limit", COUNTS, Anchors(english=scale, chinese=scale, across=scale))
+def test_a_passage_in_the_other_language_scores_by_closeness_alone() -> None:
+    calibration = Calibration("hotel limit", COUNTS, anchors(Scale(unrelated=0.76, related=0.87)))
 
-    assert calibration.score("酒店住宿费的上限标准", 0.95) > 0.5
-    assert calibration.score("酒店住宿费的上限标准", None) < 0.3
+    assert calibration.score("酒店住宿费的上限标准", 0.80, 0.4) > 0.5
+    assert calibration.score("酒店住宿费的上限标准", 0.99, 0.1) < 0.3
+    assert calibration.score("酒店住宿费的上限标准", None, None) < 0.3
+
+
+def test_centres_take_away_what_a_whole_language_shares() -> None:
+    pairing = Pairing(questions=(1.0, 0.0), passages=(0.0, 1.0), scale=Scale(unrelated=0, related=1))
+
+    assert pairing.cosine((1.0, 0.5), (0.0, 1.5)) == pytest.approx(1.0)
+    assert pairing.cosine((1.0, 0.5), (0.5, 1.0)) == pytest.approx(0.0)
+    assert pairing.cosine((1.0, 0.0), (0.5, 1.0)) == 0.0
 
 
 def test_words_alone_give_a_score_while_vectors_lag() -> None:
-    assert Calibration("hotel limit", COUNTS, None).score("Hotels have limits", None) > 0.5
-    assert Calibration("hotel limit", COUNTS, None).score("Gardens need water", None) < 0.3
+    assert Calibration("hotel limit", COUNTS, None).score("Hotels have limits", None, None) > 0.5
+    assert Calibration("hotel limit", COUNTS, None).score("Gardens need water", None, None) < 0.3
 
 
 def test_keywords_are_the_rarest_words_that_the_sources_hold() -> None:

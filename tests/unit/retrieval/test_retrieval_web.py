@@ -19,6 +19,7 @@ from services.retrieval.adapters.web.page_fetcher import FetchLimits, HttpPageFe
 from services.retrieval.adapters.web.providers import BraveSearch, SearxngSearch, TavilySearch
 from services.retrieval.domain.errors import PageUnavailable, UrlForbidden
 from services.retrieval.domain.search import HitKind
+from services.retrieval.ports import WebSearch
 from tests.support.clock import FakeClock
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.1/32"),)
@@ -218,7 +219,7 @@ async def test_providers_give_hits_of_kind_web(kind: str) -> None:
         httpx.AsyncClient() as client,
     ):
         url = f"http://127.0.0.1:{port}"
-        providers = {
+        providers: dict[str, WebSearch] = {
             "tavily": TavilySearch(client, "k", url),
             "brave": BraveSearch(client, "k", url),
             "searxng": SearxngSearch(client, url),

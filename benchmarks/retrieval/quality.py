@@ -1,0 +1,140 @@
+"""How well retrieval finds: nDCG@10, recall@5, MRR, and how often it rightly finds nothing.
+
+    python -m benchmarks.retrieval.quality chinese
+    python -m benchmarks.retrieval.quality fitz-gov --words      # without vectors: two minutes
+    python -m benchmarks.retrieval.quality fitz-gov              # 9,000 chunks are embedded once, then kept
+    python -m benchmarks.retrieval.quality fitz-gov --sample 800 # a fixed part of the documents and their questions
+
+Each row is a search with one stage or list switched off; the first is the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.retrieval.library import CALLER, Bench, VectorsAlone, bench, local_embedder
+from benchmarks.retrieval.sets import Ask, QuestionSet, fitz_gov, handbook_sets
+from services.retrieval.domain.search import Question
+from services.retrieval.retrieve import HybridRetriever, Mix
+from services.retrieval.search import Search, Tuning
+
+KEPT = Path.home() / ".cache" / "proctor" / "benchmark-vectors.sqlite3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Means over the questions of a set. `lost` is the share of answerable questions that found nothing at all."""
+
+    ndcg10: float
+    recall5: float
+    mrr: float
+    lost: float
+    empty: float
+
+    def __str__(self) -> str:
+        return (
+            f"nDCG@10 {self.ndcg10:.3f}  recall@5 {self.recall5:.3f}  MRR {self.mrr:.3f}  "
+            f"lost {self.lost:.3f}  empty when unanswerable {self.empty:.3f}"
+        )
+
+
+async def measure(search: Search, source: str, paths: dict[str, str], asks: Sequence[Ask]) -> Measured:
+    """Ask every question and judge the documents found by their first passages."""
+    found: list[tuple[Ask, list[str]]] = []
+    for ask in asks:
+        answer = await search.run(CALLER, Question(text=ask.text, sources=(source,), top_k=10))
+        found.append((ask, list(dict.fromkeys(paths[hit.document_id] for hit in answer.hits))))
+    answerable = [(ask.relevant, ranked) for ask, ranked in found if ask.relevant]
+    unanswerable = [ranked for ask, ranked in found if not ask.relevant]
+    return Measured(
+        ndcg10=fmean(_ndcg(relevant, ranked) for relevant, ranked in answerable),
+        recall5=fmean(len(relevant & set(ranked[:5])) / len(relevant) for relevant, ranked in answerable),
+        mrr=fmean(_reciprocal(relevant, ranked) for relevant, ranked in answerable),
+        lost=fmean(not ranked for _, ranked in answerable),
+        empty=fmean(not ranked for ranked in unanswerable) if unanswerable else math.nan,
+    )
+
+
+def _ndcg(relevant: frozenset[str], ranked: Sequence[str]) -> float:
+    gained = sum(1 / math.log2(at + 2) for at, path in enumerate(ranked[:10]) if path in relevant)
+    return gained / sum(1 / math.log2(at + 2) for at in range(min(10, len(relevant))))
+
+
+def _reciprocal(relevant: frozenset[str], ranked: Sequence[str]) -> float:
+    return next((1 / (at + 1) for at, path in enumerate(ranked) if path in relevant), 0.0)
+
+
+def variants(made: Bench) -> dict[str, Search]:
+    """Return the default search, and one for each thing that can be switched off."""
+    words = HybridRetriever(made.index, None, Mix())
+    if made.embedder is None:
+        return {"words alone": made.search(Tuning(), words), "words, no floor": made.search(Tuning(floor=0), words)}
+    hybrid = HybridRetriever(made.index, made.embedder, Mix(), made.anchors)
+    return {
+        "default": made.search(Tuning()),
+        "no keywords": made.search(Tuning(keywords=False)),
+        "no floor": made.search(Tuning(floor=0)),
+        "vectors alone": made.search(Tuning(), VectorsAlone(hybrid)),
+        "words alone": made.search(Tuning(), words, anchors=False),
+    }
+
+
+def sample(questions: QuestionSet, count: int) -> QuestionSet:
+    """Return a fixed part of the documents, with the questions whose answers are all in it."""
+    order = sorted(questions.documents, key=lambda path: hashlib.sha256(path.encode()).hexdigest())
+    kept = frozenset(order[:count])
+    asks = [ask for ask in questions.asks if ask.relevant <= kept]
+    unanswerable = [ask for ask in asks if not ask.relevant][: count // 4]
+    return QuestionSet(
+        name=questions.name,
+        documents={path: questions.documents[path] for path in questions.documents if path in kept},
+        asks=[ask for ask in asks if ask.relevant] + unanswerable,
+    )
+
+
+async def run(questions: QuestionSet, *, words: bool) -> dict[str, Measured]:
+    """Ingest a set and measure every variant."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    embedder = None if words else local_embedder(KEPT)
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as folder:
+        async with bench(Path(folder), embedder) as made:
+            await made.fill(questions.name, questions.documents)
+            if embedder:
+                await made.make_vectors(questions.name)
+            paths = await made.paths(questions.name)
+            measured = {}
+            for name, search in variants(made).items():
+                measured[name] = await measure(search, questions.name, paths, questions.asks)
+                print(f"{questions.name:10} {name:16} {measured[name]}", flush=True)
+    if embedder:
+        await embedder.close()
+    return measured
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", choices=["fitz-gov", "chinese", "mixed"])
+    parser.add_argument("--words", action="store_true", help="without vectors")
+    parser.add_argument("--sample", type=int, default=0, help="only this many documents")
+    chosen = parser.parse_args(arguments)
+    chinese, mixed = handbook_sets()
+    sets = {"chinese": chinese, "mixed": mixed}
+    questions = sets[chosen.set] if chosen.set in sets else fitz_gov()
+    if chosen.sample:
+        questions = sample(questions, chosen.sample)
+    answerable = sum(1 for ask in questions.asks if ask.relevant)
+    print(f"{len(questions.documents)} documents, {answerable} answerable, {len(questions.asks) - answerable} not")
+    asyncio.run(run(questions, words=chosen.words))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
