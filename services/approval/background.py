@@ -47,7 +47,12 @@ class Background:
 
     def __init__(self, chores: Sequence[Chore]) -> None:
         self._chores = chores
+        self._failing: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+
+    def works(self, name: str) -> bool:
+        """Return whether the chore's last turn went well, or none was done yet."""
+        return name not in self._failing
 
     def start(self) -> None:
         """Begin every chore."""
@@ -70,20 +75,28 @@ class Background:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for chore in self._chores:
-                group.create_task(_repeat(chore), name=f"approval {chore.name}")
+                group.create_task(self._repeat(chore), name=f"approval {chore.name}")
+
+    async def _repeat(self, chore: Chore) -> None:
+        while True:
+            await chore.wait()
+            if await _done(chore):
+                self._failing.discard(chore.name)
+            else:
+                self._failing.add(chore.name)
+                await asyncio.sleep(RETRY_DELAY)
 
 
-async def _repeat(chore: Chore) -> None:
-    while True:
-        await chore.wait()
-        try:
-            await chore.step()
-        except Exception as error:
-            log.warning(
-                "background work '%s' failed; it is tried again: %s",
-                chore.name,
-                error,
-                extra={"event": "approval.background_failed", "chore": chore.name},
-                exc_info=error,
-            )
-            await asyncio.sleep(RETRY_DELAY)
+async def _done(chore: Chore) -> bool:
+    try:
+        await chore.step()
+    except Exception as error:
+        log.warning(
+            "background work '%s' failed; it is tried again: %s",
+            chore.name,
+            error,
+            extra={"event": "approval.background_failed", "chore": chore.name},
+            exc_info=error,
+        )
+        return False
+    return True

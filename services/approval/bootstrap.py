@@ -144,7 +144,14 @@ async def build(settings: Settings, platform: Platform) -> Service:
         await parts.engine.dispose()
 
     return Service(
-        name="approval", register=register, grpc_services=(SERVICE_NAME,), start=start, drain=drain, close=close
+        name="approval",
+        register=register,
+        grpc_services=(SERVICE_NAME,),
+        start=start,
+        drain=drain,
+        close=close,
+        # The sweep reads the database every second, so it knows first when that is away.
+        serving=lambda: background.works("sweep"),
     )
 
 

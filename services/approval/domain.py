@@ -115,6 +115,11 @@ class Approval:
         """Return whether the deadline has passed although the record still says pending."""
         return self.state is State.PENDING and self.deadline <= now
 
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON, which is nearly all of it."""
+        return len(self.arguments) + len(self.parameters) + len(self.edited_arguments) + len(self.answer)
+
     def settle(self, state: State, by: str, at: datetime) -> Approval:
         """Return the record in a final `state`."""
         return replace(self, state=state, decided_by=by, decided_at=at, version=self.version + 1)

@@ -17,17 +17,20 @@ from services.chassis.identity import Principal
 
 BATCH = 500
 PAGE = 200
+# What one slow watcher may make this process hold.
+MAX_BYTES = 32 * 1024 * 1024
 
 Accepts = Callable[[Approval], bool]
 
 
 class Subscription:
-    """Records that changed and have not been told yet: the newest of each, at most `capacity` of them."""
+    """Records that changed and have not been told yet: the newest of each, at most `capacity` and MAX_BYTES of them."""
 
     def __init__(self, accepts: Accepts, capacity: int) -> None:
         self._accepts = accepts
         self._capacity = capacity
         self._waiting: OrderedDict[tuple[str, str], Approval] = OrderedDict()
+        self._bytes = 0
         self._ready = asyncio.Event()
         self._overflowed = False
         self._closed = False
@@ -36,8 +39,11 @@ class Subscription:
         """Keep `approval` for the watcher when it is one of his; it takes the place of an older version."""
         if not self._accepts(approval):
             return
-        self._waiting[approval.tenant, approval.approval_id] = approval
-        self._overflowed = self._overflowed or len(self._waiting) > self._capacity
+        key = approval.tenant, approval.approval_id
+        older = self._waiting.pop(key, None)
+        self._waiting[key] = approval
+        self._bytes += approval.size - (older.size if older else 0)
+        self._overflowed = self._overflowed or len(self._waiting) > self._capacity or self._bytes > MAX_BYTES
         self._ready.set()
 
     def close(self) -> None:
@@ -60,6 +66,7 @@ class Subscription:
         if not self._waiting:
             raise Unavailable("the service is going down; watch again", retry_after=0.5)
         _, approval = self._waiting.popitem(last=False)
+        self._bytes -= approval.size
         if not self._waiting and not self._closed:
             self._ready.clear()
         return approval

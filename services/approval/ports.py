@@ -70,8 +70,8 @@ class Rules(Protocol):
     async def add(self, rule: AllowRule, change: Change) -> None:
         """Store a new rule."""
 
-    async def candidates(self, tenant: str, user: str, tool: str) -> list[AllowRule]:
-        """Return the user's rules that name `tool`, or a prefix of it with `*`, ended ones included."""
+    async def candidates(self, tenant: str, user: str, tool: str, now: datetime) -> list[AllowRule]:
+        """Return the user's rules that name `tool`, or a prefix of it with `*`, and have not ended."""
 
     async def page(self, tenant: str, user: str, after: Place | None, limit: int) -> list[AllowRule]:
         """Return up to `limit` of the user's rules after `after`, newest first."""

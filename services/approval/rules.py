@@ -115,7 +115,7 @@ class AllowRules:
         """Return a rule of the user who asks that lets the call through."""
         facts = Facts(arguments=arguments, principal=principal)
         now = self._clock.now()
-        candidates = await self._rules.candidates(approval.tenant, approval.requested_by, approval.tool)
+        candidates = await self._rules.candidates(approval.tenant, approval.requested_by, approval.tool, now)
         return next((rule for rule in candidates if rule_satisfies(rule, approval, facts, now)), None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import and_, insert, or_, select
 
 from services.approval.adapters.database import Database
@@ -29,12 +31,13 @@ class SqlRules:
             await record(connection, [change])
         self._bell.ring()
 
-    async def candidates(self, tenant: str, user: str, tool: str) -> list[AllowRule]:
+    async def candidates(self, tenant: str, user: str, tool: str, now: datetime) -> list[AllowRule]:
         # The only prefixes that may name it: its own, each with a star. An index finds those; LIKE would read them all.
         names = [tool, *(f"{tool[:length]}*" for length in range(len(tool) + 1))]
+        lasting = or_(Columns.expires_at.is_(None), Columns.expires_at > micros(now))
         query = (
             select(allow_rules)
-            .where(and_(Columns.tenant == tenant, Columns.user_name == user, Columns.tool.in_(names)))
+            .where(and_(Columns.tenant == tenant, Columns.user_name == user, Columns.tool.in_(names), lasting))
             .order_by(Columns.created_at.desc())
             .limit(MAX_CANDIDATES)
         )

@@ -1231,7 +1231,7 @@ class EvaluateGateRequest(_message.Message):
     arguments_json: _builtins.bytes
     """Arguments, canonical JSON; empty is `{}`."""
     conversation_id: _builtins.str
-    """Conversation; empty when there is none."""
+    """Conversation; empty when there is none. No condition sees it yet."""
     unattended: _builtins.bool
     """Whether nobody is there to be asked: what would ask is then parked or refused, as the operator set."""
     @_builtins.property
