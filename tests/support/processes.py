@@ -29,16 +29,16 @@ class Processes:
     http: httpx.AsyncClient
     running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
-    async def start(self, name: str) -> None:
-        """Start one service; its output goes to a file in the folder."""
+    async def start(self, name: str, service: str = "", **environ: str) -> None:
+        """Start one service (`name` unless another is meant); its output goes to a file in the folder."""
         log = (self.folder / f"{name}.log").open("ab")
         try:
             self.running[name] = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                f"services.{name}",
+                f"services.{service or name}",
                 cwd=ROOT,
-                env={**os.environ, **self.variables, "PYTHONPATH": f"{ROOT}:{ROOT / 'protos/gen'}"},
+                env={**os.environ, **self.variables, **environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'protos/gen'}"},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -71,9 +71,13 @@ class Processes:
 
 @asynccontextmanager
 async def processes(
-    *, model: str, services: tuple[str, ...] = ("approval", "sandbox", "retrieval", "orchestrator"), **environ: str
+    *,
+    model: str,
+    services: tuple[str, ...] = ("approval", "sandbox", "retrieval", "orchestrator"),
+    wait: bool = True,
+    **environ: str,
 ) -> AsyncIterator[Processes]:
-    """Start `services` and the gateway, and kill whatever still runs at the end."""
+    """Start `services` and the gateway, wait until all serve, and kill whatever still runs at the end."""
     with short_folder() as folder:
         variables = environment(folder, model, "") | {"PROCTOR_SIGNING_KEY": KEY, **environ}
         port = free_port()
@@ -83,7 +87,8 @@ async def processes(
             try:
                 for name in (*services, "gateway"):
                     await started.start(name)
-                await started.ready()
+                if wait:
+                    await started.ready()
                 yield started
             finally:
                 for name in list(started.running):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -109,6 +110,7 @@ class Upstream:
                 request.gone.set()
                 raise ConnectionResetError("the client left")
             serving.result()
+            request.served_at = time.perf_counter()
             request.served.set()
         finally:
             for task in (serving, leaving):

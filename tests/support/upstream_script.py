@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -157,13 +158,18 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """A request the server received. `gone` is set when the client left before the reply was complete."""
+    """A request the server received. `gone` is set when the client left before the reply was complete.
+
+    `received_at` and `served_at` (0 until then) are readings of `time.perf_counter`, for measurements.
+    """
 
     path: str
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     served: asyncio.Event = field(default_factory=asyncio.Event)
+    received_at: float = field(default_factory=time.perf_counter)
+    served_at: float = 0.0
 
     @property
     def messages(self) -> list[dict[str, Any]]:
