@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from services.orchestrator.adapters.blobs import LocalBlobs
 from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
 from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
 from services.orchestrator.adapters.sql.database import Database
+from services.orchestrator.adapters.sql.own_models import SqlOwnModels
 from services.orchestrator.adapters.stored_media import StoredMedia
 from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.agents.prepare import Preparer
@@ -43,12 +45,15 @@ from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
-from services.orchestrator.models.compose import Models, build_models
+from services.orchestrator.models.compose import Models, Ownership, build_models
+from services.orchestrator.models.own.addresses import UrlGuard
+from services.orchestrator.models.own.vault import vault_at, vault_of
 from services.orchestrator.models.tokens import warm_up
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
-from services.orchestrator.rpc import AgentServicer, ArtifactServicer, ModelServicer, RunServicer
+from services.orchestrator.rpc import AgentServicer, ArtifactServicer, RunServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
+from services.orchestrator.rpc_models import ModelServicer
 from services.orchestrator.runner import Runner
 from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
@@ -88,6 +93,7 @@ async def build(settings: Settings, platform: Platform) -> Service:
         telemetry=platform.telemetry,
         clock=platform.clock,
         media=media,
+        ownership=_ownership(settings, platform, database),
     )
     orchestrator = _Orchestrator(settings, platform, database, channels, models, blobs, media)
     return Service(
@@ -105,6 +111,16 @@ def _database_url(settings: Settings) -> str:
         return settings.database_url
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     return f"sqlite+aiosqlite:///{settings.data_dir / 'orchestrator.sqlite3'}"
+
+
+def _ownership(settings: Settings, platform: Platform, database: Database) -> Ownership:
+    secret = settings.models_secret
+    return Ownership(
+        store=SqlOwnModels(database.engine),
+        vault=vault_of(secret) if secret else vault_at(settings.data_dir / "models.key"),
+        ids=platform.ids,
+        guard=UrlGuard(tuple(map(ipaddress.ip_network, settings.model_networks))),
+    )
 
 
 class _Channels:
@@ -244,7 +260,7 @@ class _Orchestrator:
         self._servicers = (
             RunServicer(self._runs, feed, settings.heartbeat),
             AgentServicer(agents),
-            ModelServicer(models.catalogue),
+            ModelServicer(models.catalogue, models.own),
             ArtifactServicer(artifacts),
         )
         self._keepers = (ConversationServicer(database.conversations), UsageServicer(database.usage, clock))

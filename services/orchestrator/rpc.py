@@ -14,8 +14,6 @@ from proctor.orchestrator.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2,
     artifact_service_pb2_grpc,
-    model_service_pb2,
-    model_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
 )
@@ -30,7 +28,6 @@ from services.orchestrator.codec_reflect import to_pb
 from services.orchestrator.domain.events import StampedEvent
 from services.orchestrator.domain.run import RunState
 from services.orchestrator.journal.feed import Feed
-from services.orchestrator.models.ports import Catalogue, Purpose
 from services.orchestrator.runs import Runs
 from services.orchestrator.streams import follow
 
@@ -129,21 +126,6 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
         self, request: agent_service_pb2.GetAgentRequest, context: Context
     ) -> agent_service_pb2.GetAgentResponse:
         return agent_service_pb2.GetAgentResponse(agent=codec.agent_to_pb(self._agents.get(request.agent_id)))
-
-
-class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
-    """The catalogue of models."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-
-    async def ListModels(
-        self, request: model_service_pb2.ListModelsRequest, context: Context
-    ) -> model_service_pb2.ListModelsResponse:
-        page, token = _page("models", self._catalogue.list(), request.page_size, request.page_token)
-        default = self._catalogue.default(Purpose.ANSWER).model_id
-        models = [codec.model_to_pb(model, is_default=model.model_id == default) for model in page]
-        return model_service_pb2.ListModelsResponse(models=models, next_page_token=token)
 
 
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):

@@ -39,7 +39,7 @@ from services.orchestrator.domain.run import (
 from services.orchestrator.domain.state import Progress, RunSpec
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
-from services.orchestrator.models.ports import Catalogue, ModelInfo, Purpose
+from services.orchestrator.models.ports import ModelInfo, PersonalCatalogue, Purpose
 from services.orchestrator.offer import Offers
 from services.orchestrator.ports import Approvals, Conversations, Decision
 from services.orchestrator.runner import Start
@@ -90,7 +90,7 @@ class Runs:
         workforce: Workforce,
         slots: FairSlots,
         agents: AgentDirectory,
-        catalogue: Catalogue,
+        catalogue: PersonalCatalogue,
         offers: Offers,
         conversations: Conversations,
         approvals: Approvals,
@@ -123,7 +123,7 @@ class Runs:
             raise Unavailable("this replica is shutting down; try again", retry_after=1.0)
         self._slots.check()
         agent = self._agent(command)
-        model = self._model(command, agent)
+        model = self._model(principal, command, agent)
         offer = await self._offers.make(agent, command.client_tools, command.tool_choice)
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)
@@ -230,9 +230,14 @@ class Runs:
             agent = replace(agent, sources=chosen)
         return agent
 
-    def _model(self, command: StartRun, agent: Agent) -> ModelInfo:
+    def _model(self, principal: Principal, command: StartRun, agent: Agent) -> ModelInfo:
         wanted = command.model or agent.model
-        return self._catalogue.get(wanted) if wanted else self._catalogue.default(Purpose.ANSWER)
+        if not wanted:
+            return self._catalogue.default(Purpose.ANSWER)
+        if command.model or command.inline_agent is not None:
+            return self._catalogue.get_for(wanted, principal)
+        # A kept agent brings its owner's model to whoever may use the agent.
+        return self._catalogue.get(wanted)
 
     def _spec(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from services.chassis.settings import Secret
+from services.orchestrator.models.own.vault import MIN_SECRET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,12 @@ class Settings:
     database_url: Secret = Secret("")
     # Agents and models of the operator; a missing file is an empty one.
     config_file: Path = Path("proctor.toml")
+
+    # Seals the keys of users' own models, 32 characters or more; every replica needs the same one.
+    # Empty: a secret is made in data_dir/models.key, which serves one replica.
+    models_secret: Secret = Secret("")
+    # Networks, beside the public ones, that users' own models may be in, such as 10.1.0.0/16.
+    model_networks: tuple[str, ...] = ()
 
     retrieval_target: str = "127.0.0.1:9102"
     sandbox_target: str = "127.0.0.1:9103"
@@ -52,3 +60,12 @@ class Settings:
     # How long the events of ended runs are kept, and the runs themselves.
     events_lifetime: timedelta = timedelta(days=30)
     runs_lifetime: timedelta = timedelta(days=90)
+
+    def __post_init__(self) -> None:
+        if self.models_secret and len(self.models_secret) < MIN_SECRET:
+            raise ValueError(f"MODELS_SECRET: needs {MIN_SECRET} characters or more, as `openssl rand -hex 32` makes")
+        for network in self.model_networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"MODEL_NETWORKS: {error}") from error

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
+from services.chassis.identity import Principal
 from services.orchestrator.domain.messages import Message, OutputFormat, Sampling, ToolCall, ToolSpec, Usage
 from services.orchestrator.domain.run import OnRetraction
 
@@ -155,3 +156,11 @@ class Catalogue(Protocol):
     def default(self, purpose: Purpose) -> ModelInfo: ...
 
     def list(self) -> tuple[ModelInfo, ...]: ...
+
+
+class PersonalCatalogue(Catalogue, Protocol):
+    """A catalogue that also holds users' own models."""
+
+    def get_for(self, model_id: str, principal: Principal) -> ModelInfo:
+        """Return a model that `principal` may name: the operator's or their own. Raises ModelNotFound."""
+        ...

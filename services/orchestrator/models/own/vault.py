@@ -15,7 +15,7 @@ from services.chassis.settings import Secret
 
 _VERSION = b"\x01"
 _NONCE = 12  # bytes; NIST SP 800-38D
-_MIN_SECRET = 32
+MIN_SECRET = 32
 
 
 class SealBroken(Exception):
@@ -47,14 +47,15 @@ class Vault:
 
 def vault_of(secret: Secret) -> Vault:
     """Return the vault of a configured secret of at least 32 characters. Raises ValueError for a shorter one."""
-    if len(secret) < _MIN_SECRET:
-        raise ValueError(f"the vault's secret needs {_MIN_SECRET} characters or more, as `openssl rand -hex 32` makes")
+    if len(secret) < MIN_SECRET:
+        raise ValueError(f"the vault's secret needs {MIN_SECRET} characters or more, as `openssl rand -hex 32` makes")
     derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"proctor own models").derive(secret.encode())
     return Vault(derived)
 
 
 def vault_at(path: Path) -> Vault:
     """Return the vault whose secret stands in a file, made at the first use and readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
