@@ -46,7 +46,7 @@ class Observer:
         def observed(started: Started | None, finished: Finished) -> None:
             span.set_attributes(
                 {
-                    names.SANDBOX_STATUS: finished.status.value,
+                    names.SANDBOX_STATUS: finished.status.value.lower(),
                     names.SANDBOX_CPU: finished.cpu,
                     names.SANDBOX_WALL: finished.wall,
                     names.SANDBOX_PEAK_MEMORY: finished.peak_memory_bytes,
@@ -56,7 +56,7 @@ class Observer:
             )
             if finished.status is Status.SANDBOX_ERROR:
                 span.set_status(StatusCode.ERROR, finished.detail)
-            self._outcome.add(1, {names.SANDBOX_STATUS: finished.status.value})
+            self._outcome.add(1, {names.SANDBOX_STATUS: finished.status.value.lower()})
             if started is not None:
                 self._start.record(started.queued, {names.SANDBOX_WARM: started.warm})
             facts = {"status": finished.status.value, "cpu": finished.cpu, "wall": finished.wall}

@@ -223,6 +223,7 @@ while True: pass
     assert living("abuse-deaf") == []
 
 
+@pytest.mark.prove
 async def test_34_cpu_time_counts_over_all_processes(runner: Runner) -> None:
     code = called("abuse-burn") + "for _ in range(4): os.fork()\nwhile True: pass\n"
     result = await runner.run(code, cpu=1.0, wall=20)
@@ -230,6 +231,7 @@ async def test_34_cpu_time_counts_over_all_processes(runner: Runner) -> None:
     assert living("abuse-burn") == []
 
 
+@pytest.mark.prove
 async def test_34_cpu_time_counts_without_a_cgroup(uncounted: Runner) -> None:
     code = called("abuse-burn2") + "for _ in range(4): os.fork()\nwhile True: pass\n"
     result = await uncounted.run(code, cpu=1.0, wall=20)

@@ -10,7 +10,11 @@ import pytest
 from tests.support import ordinary_user
 from tests.support.sandbox import needs_environment
 
-pytestmark = [needs_environment, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")]
+pytestmark = [
+    pytest.mark.prove,
+    needs_environment,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else"),
+]
 
 PROGRAM = r"""
 import asyncio, json, os
@@ -91,3 +95,12 @@ asyncio.run(main())
         pytest.skip("this machine delegates control groups to everyone")
     assert done.stdout.startswith("False memory_cgroup ")
     assert "PROCTOR_SANDBOX_ALLOW_NO_CGROUP" in done.stdout
+
+
+def test_root_of_a_container_without_powers_drops_to_an_unprivileged_user() -> None:
+    done = ordinary_user.run(PROGRAM, privileges=ordinary_user.CONTAINER_ROOT)
+    assert done.returncode == 0, done.stderr
+    for seen in json.loads(done.stdout).values():
+        assert seen["host"] == "0"
+        assert int(seen["uid"]) >= 60600
+        assert (seen["home"], seen["wall"], seen["cpu"]) == ("ENOENT", "TIMEOUT", "CPU")

@@ -18,8 +18,13 @@ def closed_ancestor(path: Path) -> Path | None:
     return None
 
 
-def run(code: str, *, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
-    """Run `code` as user 60400, without a group of the system, in this tree.
+ORDINARY = f"--reuid {UID} --regid {UID} --clear-groups"
+# What Docker leaves to root of a container, as far as it matters here.
+CONTAINER_ROOT = "--bounding-set=-sys_admin,-sys_ptrace,-sys_resource --inh-caps=-all"
+
+
+def run(code: str, *, privileges: str = ORDINARY, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
+    """Run `code` with `privileges` (options of setpriv), by default as an ordinary user, in this tree.
 
     An interpreter below a private home is bound to the same path in a private mount namespace.
     """
@@ -34,7 +39,7 @@ def run(code: str, *, timeout: float = 90.0) -> subprocess.CompletedProcess[str]
             f'mkdir -p "{base}"',
             f'mount --move "$kept" "{base}"; rmdir "$kept"',
         ]
-    steps.append(f'exec setpriv --reuid {UID} --regid {UID} --clear-groups "$@"')
+    steps.append(f'exec setpriv {privileges} "$@"')
     command = ["unshare", "--mount", "sh", "-c", "\n".join(steps), "sh", sys.executable, "-c", code]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent"}
     tree = Path(__file__).resolve().parents[2]

@@ -31,8 +31,15 @@ def writable(path):
     except OSError:
         return False
 
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
 settings = ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory")
 print(json.dumps({
+    "user_namespace": link("/proc/self/ns/user"),
     "init_environ": read("/proc/1/environ"),
     "environments": [read(f"/proc/{pid}/environ") for pid in os.listdir("/proc") if pid.isdigit()],
     "environ": sorted(os.environ),
@@ -81,7 +88,10 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What the host's kernel says of the process that waits for code. Nothing inside can forge it."""
+    """What the host's kernel says of the process that waits for code. Nothing inside can forge it.
+
+    `user_namespace` is empty where the supervisor may not look, as root of a container without CAP_SYS_PTRACE.
+    """
 
     user_namespace: str
     own_user_namespace: str
@@ -98,7 +108,7 @@ class HostView:
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         devices = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
         return HostView(
-            user_namespace=os.readlink(f"/proc/{pid}/ns/user"),
+            user_namespace=_namespace_of(pid),
             own_user_namespace=os.readlink("/proc/self/ns/user"),
             uid=int(status["Uid"].split()[1]),
             no_new_privileges=status["NoNewPrivs"] == "1",
@@ -106,6 +116,13 @@ class HostView:
             filtered=status["Seccomp"] == "2",
             interfaces=frozenset(line.partition(":")[0].strip() for line in devices),
         )
+
+
+def _namespace_of(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/user")
+    except PermissionError:
+        return ""
 
 
 def judge(printed: str, host: HostView) -> tuple[list[Check], dict[str, Any]]:
@@ -123,9 +140,10 @@ _REPORT = "report this as a defect of the sandbox; until then nothing runs"
 
 
 def _judgements(found: dict[str, Any], host: HostView) -> Iterator[Check]:
-    separate = host.user_namespace != host.own_user_namespace
+    namespace = host.user_namespace or found["user_namespace"]
+    separate = namespace not in ("", host.own_user_namespace)
     users = "allow unprivileged user namespaces (user.max_user_namespaces)"
-    yield _check("user_namespace", host.user_namespace, users, passed=separate)
+    yield _check("user_namespace", namespace or "unknown", users, passed=separate)
     drop = "let the service set user ids, or start it as an ordinary user"
     yield _check("unprivileged_user", f"host uid {host.uid}", drop, passed=host.uid != 0)
     yield _check("no_new_privileges", host.no_new_privileges, _KERNEL, passed=host.no_new_privileges)

@@ -22,6 +22,7 @@ from services.sandbox.sandboxd.task import OWN_PROCESSES, Outcome, Task, rlimits
 # after a cancel nobody waits for it.
 _GRACE = {"TIMEOUT": 2.0, "CANCELLED": 0.3, "CPU": 0.2, "OUTPUT_LIMIT": 0.1, "OOM": 0.0}
 _HARVEST_GRACE = 2.0
+_WATCHDOG_SLACK = 32 << 20
 _KILLED = 128 + signal.SIGKILL
 # With so many processes a polite request is not heard in time: a fork bomb fills both cores.
 _CROWD = 16
@@ -62,6 +63,7 @@ class Worker:
         self._kill_at = self._abandon_at = float("inf")
         self._started = self._cpu_before = 0.0
         self._kills_before = 0
+        self._memory_before = 0
         self._peak = 0
         self._control, theirs = frames.pair()
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -98,6 +100,9 @@ class Worker:
             self._kills_before = self.group.memory_kills()
         for drain in self._drains.values():
             drain.reset()
+        if self.group is None:
+            # What the zygote imported is not the code's; a group does not count it either.
+            self._memory_before = processes.usage(self._init_pid, memory_limit=0).memory
         self._cpu_before, self._started, self._peak = self._cpu(), self._loop.now(), 0
         self._kill_at = self._abandon_at = float("inf")
         header = {
@@ -152,9 +157,12 @@ class Worker:
             if self.group.cpu() - self._cpu_before > task.cpu:
                 self.stop("CPU")
         elif self._init_pid:
-            usage = processes.usage(self._init_pid, memory_limit=task.memory)
-            self._peak = max(self._peak, usage.memory)
-            if usage.memory > task.memory:
+            # RLIMIT_DATA should be met first: its MemoryError tells the code more than a kill.
+            most = task.memory + _WATCHDOG_SLACK
+            usage = processes.usage(self._init_pid, memory_limit=self._memory_before + most)
+            used = usage.memory - self._memory_before
+            self._peak = max(self._peak, used)
+            if used > most:
                 self.stop("OOM")
             elif usage.cpu - self._cpu_before > task.cpu:
                 self.stop("CPU")

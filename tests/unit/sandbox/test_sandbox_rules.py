@@ -173,6 +173,7 @@ def test_the_kernel_names_the_sender() -> None:
 
 
 SAFE = {
+    "user_namespace": "user:[2]",
     "init_environ": "!PermissionError",
     "environments": ["", "HOME=/workspace"],
     "environ": ["HOME"],
@@ -227,6 +228,13 @@ def test_each_leak_fails_its_own_check(key: str, value: object, name: str) -> No
 )
 def test_each_fault_the_host_sees_fails_its_own_check(field: str, value: object, name: str) -> None:
     assert failures(SAFE, replace(HOST, **{field: value})) == [name]  # type: ignore[arg-type]
+
+
+def test_where_the_host_may_not_look_the_sandbox_says_which_namespace_it_is_in() -> None:
+    blind = replace(HOST, user_namespace="")
+    assert failures(SAFE, blind) == []
+    assert failures({**SAFE, "user_namespace": "user:[1]"}, blind) == ["user_namespace"]
+    assert failures({**SAFE, "user_namespace": ""}, blind) == ["user_namespace"]
 
 
 def test_a_probe_that_prints_nonsense_fails() -> None:
