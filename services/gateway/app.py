@@ -27,6 +27,7 @@ from services.gateway.routes import (
     rules,
     runs,
     sources,
+    ui,
     usage,
     ws,
 )
@@ -54,6 +55,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         usage,
         chat,
         responses,
+        ui,
         keys,
         ws,
         confirm,

@@ -144,7 +144,8 @@ class FakeOrchestrator(
 
     async def ListRuns(self, request: Any, context: Any) -> Any:
         tenant = current_principal().tenant
-        runs = [self._summary(run) for run in self.runs.values() if run.owner.tenant == tenant]
+        mine = [self._summary(run) for run in self.runs.values() if run.owner.tenant == tenant]
+        runs = [run for run in mine if not request.states or run.state in request.states]
         return run_service_pb2.ListRunsResponse(runs=reversed(runs))
 
     def _run(self, run_id: str) -> FakeRun:
@@ -171,6 +172,7 @@ class FakeOrchestrator(
             pending=pending,
             user=run.owner.user,
             request_id=run.request.request_id,
+            labels=run.request.labels,
         )
 
     async def _follow(self, run: FakeRun, after: int, request: Any, *, replay: bool = False) -> AsyncIterator[Any]:

@@ -55,11 +55,11 @@ def _part(item: Any) -> pb.Part | None:
         return pb.Part(text=str(item.get("refusal") or ""))
     if kind == "image_url":
         image = item.get("image_url")
-        return pb.Part(image=_media(image.get("url") if isinstance(image, dict) else image, "image"))
+        return pb.Part(image=media(image.get("url") if isinstance(image, dict) else image, "image/png"))
     if kind == "input_image":
         if item.get("file_id"):
             return pb.Part(image=pb.Media(artifact_id=str(item["file_id"])))
-        return pb.Part(image=_media(item.get("image_url"), "image"))
+        return pb.Part(image=media(item.get("image_url"), "image/png"))
     if kind in {"file", "input_file"}:
         return pb.Part(file=_file(item.get("file") if kind == "file" else item))
     raise BadInput(
@@ -73,13 +73,13 @@ def _file(file: Any) -> pb.Media:
     name = str(file.get("filename") or "")
     if file.get("file_id"):
         return pb.Media(artifact_id=str(file["file_id"]), name=name)
-    media = _media(file.get("file_data") or file.get("file_url"), "application")
-    media.name = name
-    return media
+    attached = media(file.get("file_data") or file.get("file_url"), "application/octet-stream")
+    attached.name = name
+    return attached
 
 
-def _media(url: Any, family: str) -> pb.Media:
-    """Return the bytes of a data URL, or the reference that another URL is."""
+def media(url: Any, fallback: str) -> pb.Media:
+    """Return the bytes of a data URL (of type `fallback` when it names none), or the reference that another URL is."""
     if not isinstance(url, str) or not url:
         raise BadInput("an image or file needs a URL, a data URL or an id")
     if not url.startswith("data:"):
@@ -94,4 +94,4 @@ def _media(url: Any, family: str) -> pb.Media:
         inline = base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise BadInput(f"the data URL is not valid base64: {error}") from error
-    return pb.Media(media_type=media_type or f"{family}/octet-stream", inline=inline)
+    return pb.Media(media_type=media_type or fallback, inline=inline)
