@@ -79,6 +79,15 @@ class Stage:
             version=environment.version,
         )
 
+    def program(self, path: str) -> str:
+        """Return a path to bubblewrap that the sandbox's user may start, with the libraries beside it."""
+        folders = Path(path).parents
+        if not self._private or all(folder.stat().st_mode & 0o001 for folder in folders):
+            return path
+        # The package's program finds its libraries relative to itself, two folders up.
+        root = folders[min(2, len(folders) - 1)]
+        return str(Path(self._readable("bwrap", str(root))) / Path(path).relative_to(root))
+
     def close(self) -> None:
         """Remove the directory; the private mounts die with the namespace."""
         if self._private:

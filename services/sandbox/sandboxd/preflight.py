@@ -80,6 +80,7 @@ def prepare(loop: Loop, config: Config, hierarchy: Hierarchy) -> Preflight:
     except seccomp.UnsupportedArchitecture as error:
         result.failed("system_call_filter", str(error), "run the sandbox on an x86_64 or aarch64 host")
         return result
+    found = replace(found, path=result.stage.program(found.path))
     recipe = _recipe(found, result.stage.paths, program, config, proc=True)
     trial = _probe_cold(loop, config, hierarchy, recipe)
     if trial.host is None:
