@@ -99,6 +99,9 @@ class Decisions:
                 return _standing(current, decision, principal.user)
             _require_digest(current, seen or Seen())
             now = self._clock.now()
+            if current.lapsed(now):
+                # The deadline passed since it was read; reading it again settles that.
+                continue
             after = apply(current, decision, principal.user, comment, now)
             if after is current:
                 return Decided(approval=current, now=False)

@@ -17,6 +17,7 @@ from services.approval.domain import Approval, Decision, Gate, Kind, State
 from services.approval.entitlement import DECIDE
 from services.approval.errors import ApprovalDecided, ApprovalExpired, LinkInvalid, NotEntitled
 from services.approval.records import Records
+from services.chassis.canonical import canonical_json
 from services.chassis.errors import NotConfigured
 from services.chassis.identity import Principal
 
@@ -47,7 +48,7 @@ class LinkSigner:
 
     def token(self, link: Link) -> str:
         """Return the token of `link`; raises NotConfigured without a secret."""
-        payload = json.dumps([VERSION, link.tenant, link.approval_id, link.addressee], separators=(",", ":")).encode()
+        payload = canonical_json([VERSION, link.tenant, link.approval_id, link.addressee])
         return f"{_encode(payload)}.{_encode(self._mac(payload))}"
 
     def read(self, token: str) -> Link:

@@ -47,7 +47,7 @@ class Settings:
     webhook_urls: tuple[str, ...] = ()
     # Signs webhooks and links; the receivers know it.
     webhook_secret: Secret = Secret("")
-    # Address of the gateway's confirmation page; a link's token follows it. Empty: webhooks carry no links.
+    # Where the gateway confirms, such as `https://proctor.example/confirm/`; a token follows it. Empty: no links.
     link_base: str = ""
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhook_attempts: int = 12

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from services.approval.decisions import Seen
+from services.approval.adapters.database import Database
+from services.approval.adapters.tables import approvals
+from services.approval.decisions import Decisions, Seen
 from services.approval.domain import (
     Answer,
     Approve,
@@ -38,11 +40,11 @@ from services.approval.errors import (
     WrongDecisionKind,
 )
 from services.approval.policy import Operator
-from services.approval.records import Query
+from services.approval.records import Query, Records
 from services.chassis.errors import InvalidRequest
 from services.chassis.identity import Principal
 from tests.support.approvals import ANN, BOB, EVE, RIVAL, Desk, asked, desk_over, open_desk, prepared_url
-from tests.support.clock import START
+from tests.support.clock import START, FakeClock, SequentialIds
 
 QUESTION = Question(question_id="colour", text="Which?", type=QuestionType.TEXT, required=True)
 
@@ -246,6 +248,34 @@ async def test_an_expiry_once_told_stands_when_the_clock_jumps_back(desk: Desk) 
     assert await state_of(desk, "a1") is State.EXPIRED
     with pytest.raises(ApprovalExpired):
         await desk.decisions.decide(BOB, "a1", Approve())
+
+
+async def test_an_expiry_is_told_only_once_it_stands_also_while_another_holds_the_record(desk: Desk) -> None:
+    """Passing over a locked record would tell a lapsed one as pending, and take a decision after the deadline."""
+    await desk.requests.request(ANN, asked())
+    async with Database(desk.engine).write() as connection:
+        await connection.execute(approvals.update().values(version=approvals.c.version))
+        desk.clock.advance(120)
+        waiting = asyncio.create_task(desk.decisions.decide(BOB, "a1", Approve()))
+        done, _ = await asyncio.wait({waiting}, timeout=0.3)
+        assert not done
+    with pytest.raises(ApprovalExpired):
+        await waiting
+
+
+async def test_a_decision_that_is_read_in_time_but_made_too_late_is_refused(desk: Desk) -> None:
+    class Late(FakeClock):
+        """Lets the deadline pass between reading and deciding."""
+
+        def now(self) -> datetime:
+            self.advance(70)
+            return super().now()
+
+    await desk.requests.request(ANN, asked())
+    late = Late()
+    decisions = Decisions(desk.approvals, Records(desk.approvals, late), late, SequentialIds())
+    with pytest.raises(ApprovalExpired):
+        await decisions.decide(BOB, "a1", Approve())
 
 
 async def test_a_sweep_settles_what_has_lapsed_and_nothing_else(desk: Desk) -> None:

@@ -76,7 +76,9 @@ class SqlApprovals:
             if (await connection.execute(due.limit(1))).first() is None:
                 return []
         async with self._database.write() as connection:
-            keys = [tuple(row) for row in await connection.execute(due.with_for_update(skip_locked=True))]
+            # A sweep passes over what another replica holds; whoever asks for a record must wait for its end.
+            locked = due.with_for_update(skip_locked=ids is None)
+            keys = [tuple(row) for row in await connection.execute(locked)]
             statement = (
                 approvals.update()
                 .where(tuple_(Columns.approval_id, Columns.tenant).in_(keys), Columns.state == State.PENDING)
