@@ -25,7 +25,7 @@ from services.orchestrator.domain.usage import Quota, QuotaExceeded, QuotaScope
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.journal.ports import LeaseTerms
 from tests.support.clock import FakeClock
-from tests.support.journal_kit import Replica, completed, in_conversation, new_run, replica
+from tests.support.journal_kit import Replica, answer, completed, decoded, in_conversation, new_run, replica
 
 TERMS = LeaseTerms(owner="one")
 
@@ -185,6 +185,27 @@ async def test_lists_page_by_activity_and_find_words(here: Replica, database: Da
     assert [c.conversation_id for c in await conversations.list("acme", "ann", query="100% of 2_")] == ["v2"]
     assert await conversations.list("acme", "ann", query="100%%") == []
     assert len(await conversations.list("acme", "ann", query="a TALK")) == 5
+
+
+async def test_text_that_no_database_can_hold_is_kept_as_well_as_can_be(here: Replica, database: Database) -> None:
+    odd = "nul \0, lone \ud83d, pair \ud83d\ude00"
+    mended = "nul \0, lone \ufffd, pair 😀"
+    journal = await opened(here, in_conversation("v1", odd, question=odd, labels={"k": odd}))
+    journal.delta(answer("half \ud83d"))
+    journal.delta(answer("\ude00 whole"))
+    journal.delta(answer("\udfff", "m2"))
+    await journal.finish(RunFailed(reason="X", message=odd, retryable=False), messages=(said(odd, "a1"),))
+    events = decoded(await here.read(journal.run_id))
+    assert events == [
+        answer("half 😀 whole"),
+        answer("\ufffd", "m2"),
+        RunFailed(reason="X", message=mended, retryable=False),
+    ]
+    assert await texts(database, "v1") == [mended, mended]
+    conversations = database.conversations
+    await conversations.rename("acme", "ann", "v1", odd)
+    await conversations.rate("acme", "ann", "v1", "a1", Feedback(rating=Rating.GOOD, comment=odd))
+    assert len(await conversations.list("acme", "ann", query=odd)) == 1
 
 
 async def test_a_title_by_model_does_not_overwrite_the_users(here: Replica, database: Database) -> None:

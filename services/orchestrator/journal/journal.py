@@ -33,6 +33,7 @@ from services.orchestrator.domain.events import (
 )
 from services.orchestrator.domain.messages import Message, Usage
 from services.orchestrator.domain.run import Checkpoint, Fenced, Run, RunCancelRequested, RunState
+from services.orchestrator.domain.text import all_well_formed
 from services.orchestrator.journal.feed import Tail
 from services.orchestrator.journal.pending import Entry, Key, Queue, Text
 from services.orchestrator.journal.ports import Ending, Ownership, RunWrite, WriteOutcome, WriteResult
@@ -153,7 +154,7 @@ class RunJournal:
             return
         if isinstance(event, ToolCallStarted | RunCompleted | RunFailed | RunCancelled):
             raise TypeError(f"{type(event).__name__} must be awaited: use fact or finish")
-        self._post(Entry(events=(event,), step_id=step_id))
+        self._post(Entry(events=(all_well_formed(event),), step_id=step_id))
 
     @property
     def congested(self) -> bool:
@@ -185,7 +186,7 @@ class RunJournal:
             raise TypeError("a terminal event ends the run: use finish")
         await self._commit(
             Entry(
-                events=events,
+                events=all_well_formed(events),
                 step_id=step_id,
                 guarded=any(isinstance(event, ToolCallStarted) for event in events),
                 checkpoint=checkpoint,
@@ -212,11 +213,11 @@ class RunJournal:
         failure = event.reason if isinstance(event, RunFailed) else ""
         await self._commit(
             Entry(
-                events=(event,),
+                events=(all_well_formed(event),),
                 step_id=step_id,
                 state=_TERMINALS[type(event)],
                 usage=event.usage,
-                ending=Ending(messages=tuple(messages), tool_memory=tool_memory, failure=failure),
+                ending=Ending(messages=all_well_formed(tuple(messages)), tool_memory=tool_memory, failure=failure),
                 release=True,
             )
         )
@@ -260,10 +261,20 @@ class RunJournal:
 
     def compose(self, now: datetime) -> list[Piece]:
         """Number and encode everything that waits. Texts that may be shown before they are committed are shown."""
+        items = self._queue.take()
+        try:
+            return self._pieces(items, now)
+        except Exception as error:
+            for item in items:
+                if isinstance(item, Entry):
+                    _fail(item, error)
+            raise
+
+    def _pieces(self, items: Sequence[Text | Entry], now: datetime) -> list[Piece]:
         pieces: list[Piece] = []
         texts: list[StampedEvent] = []
         may_show = True
-        for item in self._queue.take():
+        for item in items:
             if isinstance(item, Text):
                 texts.append(self._stamp(item.joined(), item.step_id, now))
                 self._last_text = item.key

@@ -137,6 +137,8 @@ class Journals:
                     # They have ended; others may lead these runs already, behind a network that we cannot see through.
                     for journal in held.values():
                         journal.lose(error)
+            except Exception:  # noqa: BLE001 - the loop outlives every failure
+                _log.exception("renewing leases failed", extra={"event": "lease_renewal_failed"})
 
     async def _renew(self, held: dict[str, RunJournal]) -> None:
         if not held:

@@ -17,6 +17,7 @@ from services.orchestrator.domain.events import (
 )
 from services.orchestrator.domain.messages import Usage
 from services.orchestrator.domain.run import Checkpoint, RunState
+from services.orchestrator.domain.text import well_formed
 from services.orchestrator.journal.ports import Ending
 
 Key = tuple[object, ...]
@@ -57,7 +58,7 @@ class Text:
 
     def joined(self) -> Delta:
         """Return all of it as one delta."""
-        text = "".join(self._parts)
+        text = well_formed("".join(self._parts))
         kind, which, other, *_ = self.key
         if kind is AnswerDelta:
             return AnswerDelta(text=text, model_call_id=str(which))

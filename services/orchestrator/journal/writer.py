@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from services.chassis.clock import Clock
@@ -89,7 +89,7 @@ class GroupWriter:
         self._work.clear()
         self._urgent.clear()
         now = self._clock.now()
-        batch = [(journal, piece) for journal in journals for piece in journal.compose(now)]
+        batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
         if not batch:
             return
         started = self._clock.monotonic()
@@ -142,6 +142,16 @@ class GroupWriter:
                 _log.warning("the database does not answer", extra={"event": "journal_write_retried"}, exc_info=True)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
+
+
+def _composed(journal: RunJournal, now: datetime) -> list[Piece]:
+    """Return what the run has to say; a defect in saying it ends this run here, not the writer of all runs."""
+    try:
+        return journal.compose(now)
+    except Exception as error:  # noqa: BLE001 - see above
+        _log.exception("a run could not be recorded", extra={"event": "journal_defect", "run_id": journal.run_id})
+        journal.lose(error)
+        return []
 
 
 async def answered_within(work: Coroutine[Any, Any, T], limit: timedelta) -> T:

@@ -15,6 +15,7 @@ from services.orchestrator.adapters.sql.tables import checkpoints, conversations
 from services.orchestrator.adapters.sql.usage import reserve
 from services.orchestrator.domain.conversation import ConversationBusy, ConversationNotFound, MessageNotFound
 from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
+from services.orchestrator.domain.text import without_nul
 from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership
 
 
@@ -59,14 +60,14 @@ async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
 async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> None:
     """Make or check the conversation, supersede what is asked for, and append the user's message."""
     run = new.run
-    if new.title:
+    if title := without_nul(new.title):
         await connection.execute(
             insert_new(connection, conversations).values(
                 conversation_id=run.conversation_id,
                 tenant=run.tenant,
                 user_id=run.user,
-                title=new.title,
-                title_search=new.title.casefold(),
+                title=title,
+                title_search=title.casefold(),
                 created_at=now,
                 updated_at=now,
                 next_position=1,

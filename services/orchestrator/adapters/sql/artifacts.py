@@ -13,6 +13,7 @@ from services.orchestrator.adapters.sql.tables import artifacts
 from services.orchestrator.adapters.sql.transactions import looking, whole, writing
 from services.orchestrator.domain.artifact import ArtifactNotFound, OwnedArtifact
 from services.orchestrator.domain.messages import Artifact
+from services.orchestrator.domain.text import without_nul
 
 
 @whole
@@ -33,7 +34,7 @@ class SqlArtifactRecords:
                     tenant=owned.tenant,
                     user_id=owned.user,
                     run_id=owned.run_id,
-                    name=kept.name,
+                    name=without_nul(kept.name),
                     media_type=kept.media_type,
                     size=kept.size,
                     sha256=kept.sha256,

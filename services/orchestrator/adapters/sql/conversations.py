@@ -28,6 +28,7 @@ from services.orchestrator.domain.conversation import (
     StoredMessage,
 )
 from services.orchestrator.domain.messages import Message, Role
+from services.orchestrator.domain.text import without_nul
 
 _IN_FORCE = messages.c.superseded_by == ""
 
@@ -103,16 +104,14 @@ class SqlConversations:
             statement = statement.where(
                 before(conversations.c.updated_at, after[0], conversations.c.conversation_id, after[1])
             )
-        if query:
+        if query := without_nul(query).casefold():
             said = exists().where(
                 messages.c.conversation_id == conversations.c.conversation_id,
                 _IN_FORCE,
                 messages.c.role.in_((int(Role.USER), int(Role.ASSISTANT))),
-                messages.c.search.contains(query.casefold(), autoescape=True),
+                messages.c.search.contains(query, autoescape=True),
             )
-            statement = statement.where(
-                or_(conversations.c.title_search.contains(query.casefold(), autoescape=True), said)
-            )
+            statement = statement.where(or_(conversations.c.title_search.contains(query, autoescape=True), said))
         async with looking(self._engine) as connection:
             rows = (await connection.execute(statement)).all()
             found = [row.conversation_id for row in rows]
@@ -154,6 +153,7 @@ class SqlConversations:
         statement = update(conversations).where(conversations.c.conversation_id == conversation_id)
         if only_from:
             statement = statement.where(conversations.c.title == only_from)
+        title = without_nul(title)
         async with writing(self._engine) as connection:
             await _owned(connection, tenant, user, conversation_id)
             result = await connection.execute(statement.values(title=title, title_search=title.casefold()))
@@ -184,7 +184,7 @@ class SqlConversations:
                     messages.c.message_id == message_id,
                     messages.c.role == int(Role.ASSISTANT),
                 )
-                .values(rating=int(feedback.rating), comment=feedback.comment)
+                .values(rating=int(feedback.rating), comment=without_nul(feedback.comment))
             )
             if result.rowcount != 1:
                 raise MessageNotFound(message_id)

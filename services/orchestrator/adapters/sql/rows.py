@@ -14,6 +14,7 @@ from services.orchestrator.domain.conversation import Conversation, Feedback, Ra
 from services.orchestrator.domain.events import PauseKind, PendingCall
 from services.orchestrator.domain.messages import Message, Usage
 from services.orchestrator.domain.run import NewRun, Run, RunState
+from services.orchestrator.domain.text import all_well_formed, without_nul
 from services.orchestrator.journal.ports import LeaseTerms
 
 TERMINAL_STATES = tuple(int(state) for state in RunState if state.is_terminal)
@@ -34,8 +35,8 @@ def new_run_row(new: NewRun, terms: LeaseTerms, now: datetime) -> dict[str, Any]
         "agent_name": run.agent_name,
         "agent_version": run.agent_version,
         "model": run.model,
-        "question": run.question,
-        "labels": run.labels,
+        "question": without_nul(run.question),
+        "labels": {without_nul(key): without_nul(value) for key, value in run.labels.items()},
         "trace_id": run.trace_id,
         "created_at": run.created_at,
         "updated_at": now,
@@ -100,8 +101,8 @@ def message_row(conversation_id: str, position: int, run_id: str, message: Messa
         "message_id": message.message_id or f"{run_id}/{position}",
         "run_id": run_id,
         "role": int(message.role),
-        "content": to_pb(message, agent_pb2.Message).SerializeToString(),
-        "search": message.text.casefold(),
+        "content": to_pb(all_well_formed(message), agent_pb2.Message).SerializeToString(),
+        "search": without_nul(message.text).casefold(),
         "superseded_by": "",
         "rating": int(Rating.NONE),
         "comment": "",

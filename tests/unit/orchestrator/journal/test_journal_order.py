@@ -363,6 +363,15 @@ async def test_a_defect_in_one_runs_write_leaves_the_others_alone(here: Replica,
     assert good.is_open
 
 
+async def test_a_defect_while_recording_ends_its_run_only(here: Replica) -> None:
+    bad, good = await started(here), await started(here)
+    bad._queue.items.append(None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        await bad.fact(THINKING)
+    assert not bad.is_open
+    await good.finish(completed())
+
+
 async def test_an_event_that_cannot_be_encoded_fails_its_own_call_only(here: Replica) -> None:
     journal = await started(here)
     broken = Notice(code="x", text=7)  # type: ignore[arg-type]
