@@ -12,10 +12,12 @@ from sqlalchemy.exc import DBAPIError
 from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.adapters.sql.signals import NoSignals
+from services.orchestrator.adapters.sql.transactions import writing
 from services.orchestrator.domain.events import Notice, ToolCallStarted
 from services.orchestrator.domain.run import EventsPruned, Fenced, RunCancelRequested
 from services.orchestrator.journal.feed import FeedLimits
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
+from services.orchestrator.journal.ports import StoreUnavailable
 from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
 from tests.support.postgres import Cluster
 
@@ -160,6 +162,16 @@ async def test_an_owner_frozen_inside_a_transaction_does_not_keep_its_run(one: R
         with pytest.raises(DBAPIError):
             await frozen.exec_driver_sql(locked)
         await frozen.invalidate()
+
+
+async def test_a_transaction_that_the_server_ends_for_idling_is_a_database_away(one: Replica) -> None:
+    with pytest.raises(StoreUnavailable):
+        async with writing(one.database.engine) as connection:
+            await connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 20")
+            await asyncio.sleep(0.2)
+            await connection.exec_driver_sql("SELECT 1")
+    journal = await started(one)
+    await journal.finish(completed())
 
 
 async def test_many_replicas_write_their_own_runs_at_once(postgres_url: str, first: Database) -> None:

@@ -138,16 +138,20 @@ async def proxy_to(url: str) -> AsyncIterator[Proxy]:
     """Stand between workers and the database at `url`."""
     proxy = Proxy(make_url(url).port or 5432)
     await proxy.start()
-    yield proxy
-    await proxy.stop()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
 
 
 @asynccontextmanager
 async def observer(url: str) -> AsyncIterator[Database]:
     """Read a database that workers hold, without holding it."""
     database = Database(open_engine(url), SystemClock(), NoSignals(), None)
-    yield database
-    await database.close()
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 async def admit(url: str, count: int) -> list[str]:

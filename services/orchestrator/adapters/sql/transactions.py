@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -79,6 +79,7 @@ def is_transient(error: BaseException) -> bool:
     state = getattr(error.orig, "sqlstate", None) or ""
     return (
         error.connection_invalidated
-        or isinstance(error, OperationalError | InterfaceError)
+        # InternalError is also asyncpg's for a connection that the server has ended, before the socket says so.
+        or isinstance(error, OperationalError | InterfaceError | InternalError)
         or str(state)[:2] in _TRANSIENT_CLASSES
     )
