@@ -195,8 +195,24 @@ async def test_attached_files_travel_with_the_question(page: Page, gateway: Fake
 async def test_an_answer_is_rated(page: Page, gateway: FakeGateway) -> None:
     turn = await finished(await ask(page, PER_DIEM))
     await turn.get_by_role("button", name="Bad answer").click()
-    await expect(turn.get_by_role("button", name="Bad answer")).to_have_class("icon-button voted")
-    assert ("/v1/messages/am1/feedback", {"rating": "down"}) in [(path, body) for _, path, _, body in gateway.requests]
+    await expect(turn.get_by_role("button", name="Bad answer")).to_have_attribute("aria-pressed", "true")
+    await turn.get_by_role("button", name="Bad answer").click()
+    await expect(turn.get_by_role("button", name="Bad answer")).to_have_attribute("aria-pressed", "false")
+    path = "/v1/conversations/conv-run-1/messages/am1/feedback"
+    sent = [body for _, asked, _, body in gateway.requests if asked == path]
+    assert sent == [{"rating": "bad"}, {"rating": "none"}]
+    await page.reload()
+    turn = await finished(page.locator(".turn"))
+    await expect(turn.get_by_role("button", name="Good answer")).to_have_attribute("aria-pressed", "true")
+
+
+async def test_a_long_question_is_whole_again_after_a_reload(page: Page) -> None:
+    question = "Count " + "and count again " * 30
+    await finished(await ask(page, question.strip()))
+    await page.reload()
+    turn = await finished(page.locator(".turn"))
+    await expect(turn.locator(".question")).to_have_text(question.strip())
+    await expect(turn.get_by_role("button", name="Ask again")).to_be_visible()
 
 
 async def test_the_sentence_that_supports_a_citation_is_marked(page: Page) -> None:

@@ -156,3 +156,13 @@ async def test_a_pending_decision_survives_a_reload(page: Page) -> None:
     await page.reload()
     await (await slip(page)).get_by_role("button", name="Allow once").click()
     await finished(page.locator(".turn"))
+
+
+async def test_an_allow_rule_is_taken_back(page: Page, gateway: FakeGateway) -> None:
+    gateway.rules = [{"rule_id": "r1", "tool": "run_code", "conversation_id": ""}]
+    await page.get_by_role("link", name="Approvals", exact=True).click()
+    rules = page.locator(".rules")
+    await expect(rules).to_contain_text("run_code")
+    await rules.get_by_role("button", name="Ask again for run_code").click()
+    await expect(rules).to_be_hidden()
+    assert gateway.deleted == {"r1"}

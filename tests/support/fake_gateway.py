@@ -30,6 +30,7 @@ class FakeGateway:
         self.released: set[str] = set()
         self.breaks: dict[str, list[int]] = {}  # question → sequences after which a connection is cut, once each
         self.keeps_conversations = True
+        self.rules: list[Json] = []
         self.titles: dict[str, str] = {}
         self.deleted: set[str] = set()
         self.key = ""  # when set, requests need it
@@ -46,6 +47,20 @@ class FakeGateway:
             for name, question in first.items()
             if name not in self.deleted
         ]
+
+    def messages(self, conversation: str) -> list[Json]:
+        """Return the messages of finished runs, as the conversation keeps them."""
+        kept: list[Json] = []
+        for run in self.runs.values():
+            if run.conversation_id != conversation or not run.ended or "run_completed" not in run.events[-1]:
+                continue
+            user = {"role": "ROLE_USER", "parts": [{"text": run.question}]}
+            answer = {"role": "ROLE_ASSISTANT", "parts": [{"text": run.events[-1]["run_completed"]["text"]}]}
+            kept += [
+                {"run_id": run.run_id, "message": user},
+                {"run_id": run.run_id, "message": answer, "rating": "RATING_GOOD"},
+            ]
+        return kept
 
     def start_run(self, body: Json) -> FakeRun:
         """Start a run, or return the one that this request_id started."""

@@ -62,6 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._watch(run_id, int(self.headers.get("Last-Event-ID") or 0))
             case ["v1", "conversations"] if self.state.keeps_conversations:
                 self._json({"conversations": self.state.conversations()})
+            case ["v1", "conversations", name] if self.state.keeps_conversations:
+                self._json({"messages": self.state.messages(name)})
+            case ["v1", "allow-rules"]:
+                self._json({"rules": self.state.rules})
             case ["v1", "approvals"]:
                 states = {f"APPROVAL_STATE_{state.upper()}" for state in query.get("state", [])}
                 tool = query.get("tool", [""])[0]
@@ -122,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._decide(approval_id, body)
             case ["v1", "attachments"]:
                 self._attach(raw)
-            case ["v1", "messages", _, "feedback"]:
+            case ["v1", "conversations", _, "messages", _, "feedback"]:
                 self._json({})
             case ["v1", "sources"]:
                 self.state.sources.append(
@@ -142,7 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         path, _ = self._open(None)
-        self.state.deleted.add(path.rsplit("/", 1)[1])
+        name = path.rsplit("/", 1)[1]
+        self.state.deleted.add(name)
+        self.state.rules = [rule for rule in self.state.rules if rule["rule_id"] != name]
         self.send_response(204)
         self.end_headers()
 

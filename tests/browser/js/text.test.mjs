@@ -96,3 +96,20 @@ test("usage sums by day and by field, empty days included", async () => {
   assert.deepEqual(by(runs.slice(0, 3), "model").map((group) => [group.name, group.input + group.output]), [["a", 35], ["b", 2]]);
   assert.equal(total(runs).cost, 2);
 });
+
+test("messages in force tell which completed runs stand, their whole question and their rating", async () => {
+  const { turnsOf } = await import("../../../services/gateway/web/js/pages/standing.js");
+  const runs = [["a", "COMPLETED"], ["b", "COMPLETED"], ["c", "FAILED"], ["d", "RUNNING"]].map(([run_id, state]) => ({ run_id, state: `RUN_STATE_${state}`, question: "x".repeat(200) }));
+  const message = (run_id, role, text, rating) => ({ run_id, rating, message: { role: `ROLE_${role}`, parts: [{ text }] } });
+  const turns = turnsOf(runs, [message("b", "USER", "whole question"), message("b", "ASSISTANT", "answer", "RATING_BAD")], 200);
+  assert.deepEqual(turns.map((turn) => [turn.runId, turn.whole, turn.rating]), [["b", true, "bad"], ["c", false, ""], ["d", false, ""]]);
+  assert.equal(turns[0].question, "whole question");
+  assert.deepEqual(turnsOf(runs, null, 200).map((turn) => turn.runId), ["a", "b", "c", "d"]);
+});
+
+test("a day of the usage service is that day here", async () => {
+  const { asRuns, byDay, total } = await import("../../../services/gateway/web/js/usage-sums.js");
+  const rows = asRuns([{ day: "2030-06-15T00:00:00Z", user: "ada", model: "m", runs: "3", input_tokens: 5, output_tokens: 1, cost_micros: 0 }]);
+  assert.equal(byDay(rows, 1, new Date(2030, 5, 15, 20).getTime())[0].input, 5);
+  assert.equal(total(rows).runs, 3);
+});

@@ -37,13 +37,17 @@ export class Api {
   approvals = (query = {}) => this.json("GET", "/v1/approvals", { query });
   decide = (approval, decision) => this.json("POST", `/v1/approvals/${part(approval)}/decision`, { body: decision });
 
+  allowRules = () => this.json("GET", "/v1/allow-rules", { query: { page_size: 500 } });
+  deleteAllowRule = (rule) => this.json("DELETE", `/v1/allow-rules/${part(rule)}`);
+  usage = () => this.json("GET", "/v1/usage");
+
   // Conversations
   conversations = (query = {}) => this.json("GET", "/v1/conversations", { query });
   conversation = (id) => this.json("GET", `/v1/conversations/${part(id)}`);
-  conversationMessages = (id, query = {}) => this.json("GET", `/v1/conversations/${part(id)}/messages`, { query });
   renameConversation = (id, title) => this.json("PATCH", `/v1/conversations/${part(id)}`, { body: { title } });
   deleteConversation = (id) => this.json("DELETE", `/v1/conversations/${part(id)}`);
-  giveFeedback = (message, body) => this.json("POST", `/v1/messages/${part(message)}/feedback`, { body });
+  rate = (conversation, message, rating) =>
+    this.json("POST", `/v1/conversations/${part(conversation)}/messages/${part(message)}/feedback`, { body: { rating } });
 
   // Knowledge
   sources = () => this.json("GET", "/v1/sources", { query: { page_size: 500 } });

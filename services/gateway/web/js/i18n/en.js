@@ -26,7 +26,7 @@ export default {
   sources: "Sources", alsoRead: { one: "1 more passage read", other: "{n} more passages read" }, citation: "Source {n}: {title}, {kind}", citationUnknown: "There is no source {n}",
   "kind.passage": "passage", "kind.summary": "summary", "kind.web": "web page", wholePassage: "Show the whole passage", openPage: "Open the page", hidePassage: "Close the passage", computed: "From the sandbox",
   picture: "Picture from the sandbox: {name}", file: "File from the sandbox", pictureFailed: "The picture could not be loaded.",
-  regenerate: "Ask again", editQuestion: "Edit the question", copy: "Copy", copied: "Copied", copyFailed: "Could not copy", good: "Good answer", bad: "Bad answer", thanks: "Noted, thank you", details: "How it ran",
+  regenerate: "Ask again", editQuestion: "Edit the question", copy: "Copy", copied: "Copied", copyFailed: "Could not copy", good: "Good answer", bad: "Bad answer", details: "How it ran",
   failed: "The run failed", failedRetry: "Asking again may help.", cancelled: "Stopped", cancelledBy: "Stopped by {who}", emptyAnswer: "There is no answer.",
   lost: "Connection lost. The run goes on; reconnecting …", offline: "You are offline. The run goes on; this page will catch up.", back: "Back online", code: "code", table: "Table",
   dropHere: "Drop documents to add them", uploadTo: "Add to", newSource: "New source …", sourceName: "Name of the new source", uploads: "Uploads", uploadDone: "searchable", uploadUnchanged: "unchanged", uploadFailed: "not added",
@@ -40,5 +40,6 @@ export default {
   timeline: "What happened", stateColumn: "State", eventColumn: "Events", tools: "Tools", noTools: "No tool was called.", evidence: "Evidence", noEvidence: "Nothing was read.", rawEvents: "Raw events", trace: "Trace", router: "Router", cited: "cited", notCited: "read, not cited", events: { one: "1 event", other: "{n} events" },
   inTokens: "{n} in", outTokens: "{n} out", cachedTokens: "{n} cached", usage: "Usage", notFound: "There is nothing at this address.", unknownRun: "This run does not exist, or you may not see it.", toConversation: "Open the conversation",
   usageIntro: "Your runs of the last {n} days.", usageCut: "Only the latest {n} runs are counted.", tokensIn: "Tokens read", tokensOut: "Tokens written", cost: "Cost", byDay: "By day", byModel: "By model", byAgent: "By agent", byUser: "By user",
+  allowRules: "Allowed without asking", allowRulesIntro: "Made by “Always” and “In this conversation”. Deleting one makes its calls ask again.", ruleConversation: "in one conversation", ruleEverywhere: "always", ruleArguments: "with the same arguments", ruleUntil: "until {time}", deleteRule: "Ask again for {tool}",
   keyTitle: "This server asks for a key", keyText: "Make one with: proctor keys create", key: "API key", continue: "Continue", answerComplete: "The answer is complete.", answerFailed: "The run failed.", waitingForYou: "A decision is needed: {tool}",
 };

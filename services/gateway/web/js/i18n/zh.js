@@ -26,7 +26,7 @@ export default {
   sources: "出处", alsoRead: { one: "另读了 1 段", other: "另读了 {n} 段" }, citation: "出处 {n}:{title},{kind}", citationUnknown: "没有第 {n} 号出处",
   "kind.passage": "原文", "kind.summary": "摘要", "kind.web": "网页", wholePassage: "显示整段", openPage: "打开网页", hidePassage: "收起原文", computed: "来自沙箱",
   picture: "沙箱生成的图片：{name}", file: "沙箱生成的文件", pictureFailed: "图片无法加载。",
-  regenerate: "重新回答", editQuestion: "修改问题", copy: "复制", copied: "已复制", copyFailed: "复制失败", good: "答得好", bad: "答得不好", thanks: "已记录，谢谢", details: "运行过程",
+  regenerate: "重新回答", editQuestion: "修改问题", copy: "复制", copied: "已复制", copyFailed: "复制失败", good: "答得好", bad: "答得不好", details: "运行过程",
   failed: "运行失败", failedRetry: "可以再试一次。", cancelled: "已停止", cancelledBy: "{who} 已停止", emptyAnswer: "没有回答。",
   lost: "连接中断。运行仍在继续，正在重新连接…", offline: "您已离线。运行仍在继续，恢复后会自动补齐。", back: "已恢复连接", code: "代码", table: "表格",
   dropHere: "松开即可添加文档", uploadTo: "添加到", newSource: "新建文档库…", sourceName: "新文档库的名称", uploads: "上传", uploadDone: "可检索", uploadUnchanged: "无变化", uploadFailed: "未添加",
@@ -40,5 +40,6 @@ export default {
   timeline: "过程", stateColumn: "状态", eventColumn: "事件", tools: "工具", noTools: "没有调用工具。", evidence: "证据", noEvidence: "没有读取任何内容。", rawEvents: "原始事件", trace: "追踪", router: "路由", cited: "已引用", notCited: "已读，未引用", events: { one: "1 个事件", other: "{n} 个事件" },
   inTokens: "输入 {n}", outTokens: "输出 {n}", cachedTokens: "缓存 {n}", usage: "用量", notFound: "这个地址没有内容。", unknownRun: "这个运行不存在，或您无权查看。", toConversation: "打开对话",
   usageIntro: "最近 {n} 天您的运行。", usageCut: "只统计最近 {n} 次运行。", tokensIn: "读取的词元", tokensOut: "写出的词元", cost: "费用", byDay: "按天", byModel: "按模型", byAgent: "按智能体", byUser: "按用户",
+  allowRules: "无需询问即可运行", allowRulesIntro: "由“始终允许”和“本对话内允许”产生。删除后，相应的调用将重新询问。", ruleConversation: "在一个对话内", ruleEverywhere: "始终", ruleArguments: "参数相同时", ruleUntil: "至 {time}", deleteRule: "重新询问 {tool}",
   keyTitle: "此服务器需要密钥", keyText: "用以下命令生成：proctor keys create", key: "API 密钥", continue: "继续", answerComplete: "回答完成。", answerFailed: "运行失败。", waitingForYou: "需要您的决定：{tool}",
 };

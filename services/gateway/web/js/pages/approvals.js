@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 import { formatDay, t, word } from "../i18n/index.js";
+import { AllowRules } from "../render/allow-rules.js";
 import { ApprovalCard } from "../render/approval.js";
 import { argumentParts, decisionLine } from "../render/call.js";
 import { QuestionCard } from "../render/questions.js";
@@ -21,6 +22,7 @@ export class ApprovalsPage {
     this.tool = h("input", { type: "search", placeholder: t("anyTool"), "aria-label": t("tool") });
     this.tool.addEventListener("change", () => this.#load());
     this.list = h("div", { class: "queue" });
+    this.rules = new AllowRules(app);
     this.tabs = Object.keys(STATES).map((name) => h("button", { type: "button", class: "tab", "aria-pressed": String(name === this.which), onclick: () => this.#choose(name) }, t(`filter.${name}`)));
     this.element = h(
       "div",
@@ -28,6 +30,7 @@ export class ApprovalsPage {
       h("header", { class: "page-head" }, h("h1", {}, t("approvals")), h("p", {}, t("approvalsIntro"))),
       h("div", { class: "filters", role: "group", "aria-label": t("filter") }, this.tabs, this.tool),
       this.list,
+      this.rules.element,
     );
   }
 
@@ -35,6 +38,7 @@ export class ApprovalsPage {
     document.title = `${t("approvals")} · Proctor`;
     this.#timer = setInterval(() => { if (!document.hidden) this.#load(); }, REFRESH);
     this.#load();
+    this.rules.load();
   }
 
   dispose() {
@@ -83,6 +87,7 @@ export class ApprovalsPage {
         await this.app.api.decide(approval.approvalId, body);
         this.app.shell.countApprovals();
         this.#load();
+        this.rules.load();
       },
     });
     card.element.append(origin(approval));

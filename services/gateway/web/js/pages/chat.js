@@ -8,7 +8,7 @@ import { recall } from "../prefs.js";
 import { Composer } from "../render/composer.js";
 import { Dock } from "../render/dock.js";
 import { examples } from "./examples.js";
-import { REPLACES, standing } from "./standing.js";
+import { REPLACES, turnsOf } from "./standing.js";
 import { Turn } from "./turn-session.js";
 
 const LISTED_QUESTION = 200; // characters of a question that a list of runs shows; one this long may have been cut
@@ -92,11 +92,12 @@ export class ChatPage {
     await turn.ask(body);
   }
 
-  #addTurn(question, whole = true) {
+  #addTurn(question, { whole = true, rating = "" } = {}) {
     const turn = new Turn({
       api: this.app.api,
       question,
       whole,
+      rating,
       onChange: (changed) => this.#changed(changed),
       onConnection: (state) => this.#connection(state),
       actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, {}, asked), edit: (asked) => this.#edit(asked) },
@@ -194,13 +195,25 @@ export class ChatPage {
 
   async #load() {
     try {
-      const reply = await this.app.api.runs({ conversation_id: this.conversationId, page_size: 200 });
+      const [reply, kept] = await Promise.all([
+        this.app.api.runs({ conversation_id: this.conversationId, page_size: 200 }),
+        this.#kept(),
+      ]);
       if (this.#left) return;
-      const runs = standing((reply.runs ?? []).reverse());
-      if (runs.length === 0) this.app.shell.tell(t("notFound"));
-      await Promise.all(runs.map((run) => this.#addTurn(run.question ?? "", (run.question ?? "").length < LISTED_QUESTION).attach(run.run_id)));
+      const turns = turnsOf((reply.runs ?? []).reverse(), kept, LISTED_QUESTION);
+      if (turns.length === 0) this.app.shell.tell(t("notFound"));
+      await Promise.all(turns.map((turn) => this.#addTurn(turn.question, turn).attach(turn.runId)));
     } catch (error) {
       this.app.shell.tell(error.message);
+    }
+  }
+
+  /** The messages in force; none while the first run works or after a deletion; null when the server keeps no conversations. */
+  async #kept() {
+    try {
+      return (await this.app.api.conversation(this.conversationId)).messages ?? [];
+    } catch (error) {
+      return error.reason === "CONVERSATION_NOT_FOUND" ? [] : null;
     }
   }
 

@@ -1,7 +1,36 @@
 // Which runs of a conversation still stand. A question asked again or edited takes the place of a run and of all after it;
 // the page writes the replaced run's id into the label below, because a list of runs does not tell otherwise.
 
+import { bare } from "../wire.js";
+
 export const REPLACES = "replaces";
+
+/**
+ * Joins a conversation's messages in force with its runs, oldest first: a completed run without a message in force was replaced
+ * by whatever client. Returns `{ runId, question, whole, rating }`; `whole` says that the question is known in full.
+ */
+export function turnsOf(runs, messages, longest) {
+  const asked = new Map();
+  const rated = new Map();
+  for (const { message, run_id: run, rating } of messages ?? []) {
+    if (bare(message?.role, "ROLE_") === "user") asked.set(run, textOf(message));
+    else if (bare(message?.role, "ROLE_") === "assistant") rated.set(run, bare(rating, "RATING_"));
+  }
+  return standing(runs)
+    .filter((run) => messages === null || asked.has(run.run_id) || rated.has(run.run_id) || bare(run.state, "RUN_STATE_") !== "completed")
+    .map((run) => {
+      const listed = run.question ?? "";
+      const rating = rated.get(run.run_id);
+      return {
+        runId: run.run_id, question: asked.get(run.run_id) ?? listed, whole: asked.has(run.run_id) || listed.length < longest,
+        rating: rating === "good" || rating === "bad" ? rating : "",
+      };
+    });
+}
+
+function textOf(message) {
+  return (message.parts ?? []).map((part) => part.text ?? "").filter(Boolean).join("\n\n");
+}
 
 /** Takes runs oldest first and leaves out those that were replaced. */
 export function standing(runs) {

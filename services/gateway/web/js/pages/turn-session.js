@@ -11,7 +11,7 @@ export class Turn {
   #stopWanted = false;
 
   /** `whole` tells that the question is known in full, so that it can be asked again. */
-  constructor({ api, question, whole = true, onChange, onConnection, actions }) {
+  constructor({ api, question, whole = true, rating = "", onChange, onConnection, actions }) {
     this.#api = api;
     this.#onChange = onChange;
     this.asked = question;
@@ -27,12 +27,13 @@ export class Turn {
     });
     this.shown = new TurnView({
       question,
+      rating,
       api,
       actions: {
         regenerate: whole ? () => actions.again(this) : null,
         edit: whole ? () => actions.edit(this) : null,
         mayRate: actions.mayRate,
-        feedback: (good) => api.giveFeedback(this.view.result?.messageId, { rating: good ? "up" : "down" }),
+        feedback: (rating) => api.rate(this.view.conversationId, this.view.result?.messageId, rating),
       },
     });
   }

@@ -1,8 +1,9 @@
-// What was spent: tokens and cost by day, model, agent and user, summed over the runs that the reader may see.
+// What was spent: tokens and cost by day, model and user as the usage service has them, and by agent from the runs listed.
+// Without that service everything is summed over the runs.
 
 import { h } from "../dom.js";
 import { currentLanguage, formatNumber, t } from "../i18n/index.js";
-import { by, byDay, total } from "../usage-sums.js";
+import { asRuns, by, byDay, total } from "../usage-sums.js";
 import { millis } from "../wire.js";
 
 const DAYS = 30;
@@ -18,8 +19,8 @@ export class UsagePage {
   async start() {
     document.title = `${t("usage")} · Proctor`;
     try {
-      const { runs, complete } = await this.#recent();
-      this.body.replaceChildren(...this.#charts(runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
+      const [{ runs, complete }, spent] = await Promise.all([this.#recent(), this.app.api.usage().then((reply) => asRuns(reply.days ?? []), () => null)]);
+      this.body.replaceChildren(...this.#charts(spent ?? runs, runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
     } catch (error) {
       this.body.replaceChildren(h("p", { class: "trouble" }, error.message));
     }
@@ -42,15 +43,17 @@ export class UsagePage {
     return { runs, complete: false };
   }
 
-  #charts(runs) {
-    const sum = total(runs);
+  #charts(spent, runs) {
+    const sum = total(spent);
     if (sum.runs === 0) return [h("p", { class: "muted empty" }, t("noRuns"))];
     const facts = [[t("runs"), formatNumber(sum.runs)], [t("tokensIn"), formatNumber(sum.input)], [t("tokensOut"), formatNumber(sum.output)]];
     if (sum.cost > 0) facts.push([t("cost"), formatNumber(sum.cost, 4)]);
     return [
       h("dl", { class: "facts totals" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-      panel(t("byDay"), dayChart(byDay(runs, DAYS, this.app.now()))),
-      h("div", { class: "usage-groups" }, [["byModel", "model"], ["byAgent", "agent_name"], ["byUser", "user"]].map(([key, field]) => panel(t(key), barList(by(runs, field))))),
+      panel(t("byDay"), dayChart(byDay(spent, DAYS, this.app.now()))),
+      h("div", { class: "usage-groups" }, 
+        panel(t("byModel"), barList(by(spent, "model"))), panel(t("byAgent"), barList(by(runs, "agent_name"))), panel(t("byUser"), barList(by(spent, "user"))),
+      ),
     ];
   }
 }

@@ -16,9 +16,10 @@ export class TurnView {
   #view = null;
   #shownText = "";
 
-  /** `actions`: regenerate(), edit(), and feedback(good) when mayRate() says so. Each may be missing. */
-  constructor({ question, api, actions = {} }) {
+  /** `actions`: regenerate(), edit(), and feedback("good" | "bad" | "none") when mayRate() says so. Each may be missing. */
+  constructor({ question, api, rating = "", actions = {} }) {
     this.actions = actions;
+    this.rating = rating;
     this.question = h("h2", { class: "question", tabindex: "-1" });
     this.steps = new Steps();
     this.notes = new Notes({ loadPassage: (id) => api.passage(id) });
@@ -132,15 +133,25 @@ export class TurnView {
     this.tools.hidden = false;
   }
 
+  /** Two buttons; pressing the one that is pressed takes the judgement back. */
   #feedbackButtons(feedback) {
-    const give = async (good, button) => {
-      await feedback(good);
-      button.parentElement.querySelectorAll(".voted").forEach((item) => item.classList.remove("voted"));
-      button.classList.add("voted");
-      button.title = t("thanks");
+    const buttons = { good: iconButton("up", t("good"), () => give("good")), bad: iconButton("down", t("bad"), () => give("bad")) };
+    const show = () => {
+      for (const [name, button] of Object.entries(buttons)) button.setAttribute("aria-pressed", String(name === this.rating));
     };
-    const up = iconButton("up", t("good"), () => give(true, up));
-    const down = iconButton("down", t("bad"), () => give(false, down));
-    return [up, down];
+    const give = async (wanted) => {
+      const before = this.rating;
+      this.rating = wanted === before ? "" : wanted;
+      show();
+      try {
+        await feedback(this.rating || "none");
+      } catch (error) {
+        this.rating = before;
+        show();
+        buttons[wanted].title = error.message;
+      }
+    };
+    show();
+    return Object.values(buttons);
   }
 }
