@@ -192,7 +192,7 @@ class _Orchestrator:
         prompts = Prompts()
         agents = AgentDirectory(load_agents(settings.config_file, prompts))
         runner = Runner(
-            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media)),
+            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
             loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids)),
             consents=consents,
             catalogue=models.catalogue,
@@ -237,7 +237,7 @@ class _Orchestrator:
             slots=slots,
             agents=agents,
             catalogue=models.catalogue,
-            offers=Offers(toolbox, sandbox),
+            offers=Offers(toolbox, sandbox, settings.max_tools),
             conversations=database.conversations,
             approvals=approvals,
             artifacts=artifacts,

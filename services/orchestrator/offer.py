@@ -11,6 +11,7 @@ from services.orchestrator.agents.exposure import expose
 from services.orchestrator.checks import check_schema
 from services.orchestrator.domain.agent import Agent, ToolPolicy
 from services.orchestrator.domain.messages import ToolSpec
+from services.orchestrator.narrowing import narrow
 from services.orchestrator.ports import Sandbox
 from services.orchestrator.tools.ports import Toolbox
 
@@ -28,11 +29,12 @@ class Offer:
 class Offers:
     """Decides what is offered. A tool whose dependency is missing does not exist for the model."""
 
-    def __init__(self, toolbox: Toolbox, sandbox: Sandbox) -> None:
+    def __init__(self, toolbox: Toolbox, sandbox: Sandbox, max_tools: int) -> None:
         self._toolbox = toolbox
         self._sandbox = sandbox
+        self._max_tools = max_tools
 
-    async def make(self, agent: Agent, client_tools: tuple[ToolSpec, ...], tool_choice: str) -> Offer:
+    async def make(self, agent: Agent, client_tools: tuple[ToolSpec, ...], tool_choice: str, question: str) -> Offer:
         """Return the offer; raise InvalidRequest when a caller's tool has no valid schema."""
         _check(client_tools)
         exposed = expose(agent)
@@ -58,7 +60,11 @@ class Offers:
                 withheld[name] = isolation.explanation
             else:
                 offered.append(tool.definition.spec)
-        tools = (*offered, *client_tools) if tool_choice != "none" else ()
+        everything = (*offered, *client_tools) if tool_choice != "none" else ()
+        # The suite's own tools stay, and the one that the caller insists on.
+        always = {tool.name for tool in offered} | {tool_choice}
+        tools, left_out = narrow(everything, question, self._max_tools, always)
+        withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")
         _log.info(
             "tools offered",
             extra={"event": names.EVENT_RUN_TOOLS, "offered": [t.name for t in tools], "withheld": withheld},

@@ -124,7 +124,7 @@ class Runs:
         self._slots.check()
         agent = self._agent(command)
         model = self._model(principal, command, agent)
-        offer = await self._offers.make(agent, command.client_tools, command.tool_choice)
+        offer = await self._offers.make(agent, command.client_tools, command.tool_choice, _question(command))
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)
         progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
@@ -346,6 +346,13 @@ class Runs:
 
 def _sees_all(principal: Principal) -> bool:
     return SEE_ALL in principal.scopes or "*" in principal.scopes
+
+
+def _question(command: StartRun) -> str:
+    """Return the text of what is asked."""
+    if command.input:
+        return Message(role=Role.USER, parts=command.input).text
+    return next((message.text for message in reversed(command.history) if message.role is Role.USER), "")
 
 
 def _free_text(run: Run, text: str) -> Decision:

@@ -53,6 +53,8 @@ class Settings:
     wall_time: timedelta = timedelta(minutes=30)
     parallel_calls: int = 8
     result_characters: int = 32_000
+    # Tools offered at most; beyond that they are narrowed by relevance to the question.
+    max_tools: int = 128
 
     # How long files of runs are kept, and the largest one.
     artifact_lifetime: timedelta = timedelta(days=30)

@@ -146,7 +146,7 @@ async def _assemble(
         library,
         Embeddings(embedder),
         _open_web(settings, parser, clock, opened),
-        TextExtractor(parser, settings.max_file_bytes),
+        TextExtractor(parser, parser, settings.max_file_bytes),
     )
     background = Background(ingest, worker, index, purger, maintain_every=settings.maintain_every)
 

@@ -79,9 +79,16 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
         if first is None or first.WhichOneof("payload") != "header":
             raise InvalidRequest("an upload begins with a header; send the file's name first")
         chunks = (message.chunk async for message in request_iterator)
-        found = await self._extractor.extract(first.header.name, chunks, first.header.max_characters)
+        header = first.header
+        found = await self._extractor.extract(
+            header.name, chunks, max_characters=header.max_characters, max_pages=header.max_pages
+        )
         return retrieval_pb.ExtractTextResponse(
-            text=found.text, media_type=found.media_type, title=found.title, truncated=found.truncated
+            text=found.text,
+            media_type=found.media_type,
+            title=found.title,
+            truncated=found.truncated,
+            pages=found.pages,
         )
 
 

@@ -17,6 +17,7 @@ from services.orchestrator.domain.messages import MediaPart
 CHUNK = 256 * 1024
 KEPT_TEXTS = 128
 MAX_CHARACTERS = 200_000
+PDF = "application/pdf"
 
 
 class StoredMedia:
@@ -47,7 +48,7 @@ class StoredMedia:
             self._texts.move_to_end(part.artifact_id)
             return self._texts[part.artifact_id]
         try:
-            text = await self._extract(part, tenant)
+            text = (await self._extract(part, tenant, 0)).text
         except (grpc.aio.AioRpcError, OSError):
             return ""
         if part.artifact_id:
@@ -56,15 +57,23 @@ class StoredMedia:
                 self._texts.popitem(last=False)
         return text
 
-    async def _extract(self, part: MediaPart, tenant: str) -> str:
-        identity = Principal(tenant=tenant, user="orchestrator", actor="orchestrator")
-        response = await self._stub.ExtractText(
-            self._upload(part), metadata=self._signer.metadata(identity), timeout=self._timeout
-        )
-        return response.text
+    async def pages(self, part: MediaPart, tenant: str, most: int) -> list[bytes]:
+        """Return the first pages of a PDF as PNG; none for other files or when they cannot be had."""
+        if part.media_type != PDF or part.url:
+            return []
+        try:
+            return list((await self._extract(part, tenant, most)).pages)
+        except (grpc.aio.AioRpcError, OSError):
+            return []
 
-    async def _upload(self, part: MediaPart) -> AsyncIterator[pb.ExtractTextRequest]:
-        header = pb.ExtractHeader(name=part.name or "file", max_characters=MAX_CHARACTERS)
+    async def _extract(self, part: MediaPart, tenant: str, pages: int) -> pb.ExtractTextResponse:
+        identity = Principal(tenant=tenant, user="orchestrator", actor="orchestrator")
+        return await self._stub.ExtractText(
+            self._upload(part, pages), metadata=self._signer.metadata(identity), timeout=self._timeout
+        )
+
+    async def _upload(self, part: MediaPart, pages: int) -> AsyncIterator[pb.ExtractTextRequest]:
+        header = pb.ExtractHeader(name=part.name or "file", max_characters=MAX_CHARACTERS, max_pages=pages)
         yield pb.ExtractTextRequest(header=header)
         if part.artifact_id:
             async for chunk in self._blobs.read(part.artifact_id):

@@ -14,6 +14,7 @@ from services.orchestrator.domain.messages import Message, Role, TextPart, text_
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.evidence import render
 from services.orchestrator.leg import Leg
+from services.orchestrator.models.model_settings import VISION
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval
 
@@ -36,7 +37,9 @@ class Preparer:
         model = self._catalogue.get(spec.model)
         room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
         room.take_fixed(self._system(leg, ""), spec.tools)
-        read, notices = await self._attachments.read(progress.messages[progress.turn_start :], spec.principal.tenant)
+        read, notices = await self._attachments.read(
+            progress.messages[progress.turn_start :], spec.principal, spec.run_id, sees=VISION in model.capabilities
+        )
         facts += notices
         turn = room.fit_question(read)
         documents = await self._fetch(leg, room, facts)

@@ -51,10 +51,31 @@ class ProcessParser:
             # An open file stays readable after it is unlinked, and nothing is left behind when we are killed later.
             await asyncio.to_thread(out.unlink, missing_ok=True)
 
+    async def render(self, path: Path, most: int) -> list[bytes]:
+        """Return the first `most` pages of a PDF as PNG; none for any other file, or one that cannot be rendered."""
+        out = path.with_name(f"{path.name}.pages")
+        job = {"path": str(path), "out": str(out), "pages": most}
+        child = await self._idle.get()
+        try:
+            reply = json.loads(await child.ask(json.dumps(job).encode(), self._seconds))
+            return await asyncio.to_thread(_cut, out, reply.get("sizes", []))
+        except (TimeoutError, ChildDied):
+            return []
+        finally:
+            self._idle.put_nowait(child)
+            await asyncio.to_thread(out.unlink, missing_ok=True)
+
     async def close(self) -> None:
         """End the processes."""
         for child in self._children:
             await child.close()
+
+
+def _cut(out: Path, sizes: list[int]) -> list[bytes]:
+    if not sizes:
+        return []
+    with out.open("rb") as file:
+        return [file.read(size) for size in sizes]
 
 
 def _open(out: Path) -> Parsed:

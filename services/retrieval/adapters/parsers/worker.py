@@ -1,7 +1,8 @@
 """The parsing process: reads one job a line, writes the text of the file beside it as JSON lines.
 
 `python -m services.retrieval.adapters.parsers.worker MEMORY_BYTES`. A job is {"path", "name", "out"}; the reply is {}
-or {"reason", "message"}. The output holds [media_type, title] and then [kind, level, page, text] for each block.
+or {"reason", "message"}. The output holds [media_type, title] and then [kind, level, page, text] for each block. A job
+with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind the other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def answer(line: bytes) -> bytes:
     """Do one job and return the reply."""
     job = json.loads(line)
     try:
+        if "pages" in job:
+            return json.dumps({"sizes": _render(Path(job["path"]), Path(job["out"]), job["pages"])}).encode()
         parsed = _parse(Path(job["path"]), job["name"])
         _write(parsed, Path(job["out"]), job["max_characters"])
     except UnreadableFile as refusal:
@@ -43,6 +46,14 @@ def _parse(path: Path, name: str) -> Parsed:
     module = importlib.import_module(f"services.retrieval.adapters.parsers.{parser_for(path, name)}")
     parsed: Parsed = module.parse(path, name)
     return parsed
+
+
+def _render(path: Path, out: Path, most: int) -> list[int]:
+    """Write the first pages of a PDF one behind the other and return their sizes."""
+    from services.retrieval.adapters.parsers import render
+
+    with out.open("wb") as file:
+        return [file.write(picture) for picture in render.pages(path, most)]
 
 
 def _write(parsed: Parsed, out: Path, max_characters: int) -> None:

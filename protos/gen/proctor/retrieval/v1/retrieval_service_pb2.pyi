@@ -529,19 +529,23 @@ class ExtractHeader(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     MAX_CHARACTERS_FIELD_NUMBER: _builtins.int
+    MAX_PAGES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """File name. Required."""
     max_characters: _builtins.int
     """Most characters; 0 is 100,000."""
+    max_pages: _builtins.int
+    """Most pages of a PDF to render as pictures; 0 is none."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         max_characters: _builtins.int = ...,
+        max_pages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_characters", b"max_characters", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_characters", b"max_characters", "max_pages", b"max_pages", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -587,6 +591,7 @@ class ExtractTextResponse(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The text, blocks separated by blank lines."""
     media_type: _builtins.str
@@ -595,6 +600,10 @@ class ExtractTextResponse(_message.Message):
     """Title found in it; empty when it names none."""
     truncated: _builtins.bool
     """Whether the text was cut."""
+    @_builtins.property
+    def pages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """First pages of a PDF as PNG, as many as were asked for and fit, at most 5 MiB together."""
+
     def __init__(
         self,
         *,
@@ -602,10 +611,11 @@ class ExtractTextResponse(_message.Message):
         media_type: _builtins.str = ...,
         title: _builtins.str = ...,
         truncated: _builtins.bool = ...,
+        pages: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["media_type", b"media_type", "text", b"text", "title", b"title", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["media_type", b"media_type", "pages", b"pages", "text", b"text", "title", b"title", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
