@@ -14,6 +14,7 @@ from services.gateway.dependencies import Parts
 from services.gateway.middleware import BodyLimit, Envelope
 from services.gateway.problems import Problem
 from services.gateway.routes import (
+    ag_ui,
     agents,
     approvals,
     artifacts,
@@ -56,6 +57,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         chat,
         responses,
         ui,
+        ag_ui,
         keys,
         ws,
         confirm,

@@ -1,0 +1,182 @@
+"""AG-UI (protocol 1.0) as a fold over a run's events.
+
+Thread and run ids are the client's. A pause ends the AG-UI run with the outcome `interrupt`; the next one answers its
+interrupts by `resume`. Calls of the caller's tools stay pending and come back as messages of role tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from proctor.orchestrator.v1 import events_pb2 as pb
+from services.gateway import pauses
+from services.gateway.projections import sources
+from services.gateway.protojson import embedded, timestamp_text, to_json
+
+Frame = dict[str, Any]
+PROTOCOL_VERSION = "1.0"
+_TEXT, _REASONING = "TEXT_MESSAGE", "REASONING_MESSAGE"
+# Events that have no kind of their own on this wire, by the name of the custom event they become.
+_CUSTOM = frozenset(
+    {"stage_changed", "route_decided", "evidence_added", "artifact_created", "plan_made", "notice", "history_compacted"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where a run stands. `open` is the kind of message being written, `proposed` calls without a result yet."""
+
+    thread_id: str
+    run_id: str
+    proctor_run: str = ""
+    open: str = ""
+    part: int = 0
+    text: str = ""
+    model_call_id: str = ""
+    proposed: tuple[str, ...] = ()
+    asked: Mapping[str, pb.RunEvent] = field(default_factory=dict)
+    ended: bool = False
+
+
+def fold(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
+    """Return the state after `event` and the events it makes. Nothing follows once the state has ended."""
+    if state.ended:
+        return state, []
+    frames: list[Frame] = []
+    if not state.proctor_run:
+        state = replace(state, proctor_run=event.run_id)
+        ids = {"threadId": state.thread_id, "runId": state.run_id, "protocolVersion": PROTOCOL_VERSION}
+        frames.append({"type": "RUN_STARTED", **ids, "metadata": {"proctor": {"run_id": event.run_id}}})
+    state, more = _fold_kind(state, event)
+    return state, frames + more
+
+
+def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
+    kind = event.WhichOneof("event") or ""
+    match kind:
+        case "answer_delta" if not event.step_id:
+            return _write(state, _TEXT, event.answer_delta.text, event.answer_delta.model_call_id)
+        case "thinking_delta" if not event.step_id:
+            return _write(state, _REASONING, event.thinking_delta.text, event.thinking_delta.model_call_id)
+        case "tool_call_proposed":
+            return _proposed(state, event.tool_call_proposed)
+        case "tool_call_finished":
+            return _finished(state, event.tool_call_finished)
+        case "approval_requested":
+            return replace(state, asked={**state.asked, event.approval_requested.call_id: event}), []
+        case "questions_asked":
+            return replace(state, asked={**state.asked, event.questions_asked.call_id: event}), []
+        case "step_started":
+            return state, [{"type": "STEP_STARTED", "stepName": event.step_started.title or event.step_started.step_id}]
+        case "step_finished":
+            return state, [{"type": "STEP_FINISHED", "stepName": event.step_finished.step_id}]
+        case _ if kind in _CUSTOM:
+            return state, [{"type": "CUSTOM", "name": f"proctor.{kind}", "value": to_json(getattr(event, kind))}]
+        case _:
+            return _fold_end(state, event)
+
+
+def _fold_end(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
+    match event.WhichOneof("event"):
+        case "run_paused":
+            interrupts = [_interrupt(state, pending) for pending in event.run_paused.pending]
+            return _end(state, {"type": "interrupt", "interrupts": interrupts})
+        case "run_completed":
+            return _completed(state, event.run_completed)
+        case "run_cancelled":
+            return _end(state, {"type": "cancelled"})
+        case "run_failed":
+            return _failed(state, event.run_failed.reason, event.run_failed.message)
+        case "answer_retracted":
+            return _failed(state, "MODEL_STREAM_BROKEN", event.answer_retracted.reason)
+        case _:
+            return state, []
+
+
+def _write(state: State, kind: str, text: str, model_call_id: str) -> tuple[State, list[Frame]]:
+    if not text:  # the wire has no empty deltas
+        return state, []
+    frames: list[Frame] = []
+    if state.open != kind or state.model_call_id != model_call_id:
+        frames += _closing(state)
+        state = replace(state, open=kind, part=state.part + 1, text="", model_call_id=model_call_id)
+        message = {"messageId": _message_id(state)}
+        if kind == _REASONING:
+            frames.append({"type": "REASONING_START", **message})
+        role = "assistant" if kind == _TEXT else "reasoning"
+        frames.append({"type": f"{kind}_START", **message, "role": role})
+    frames.append({"type": f"{kind}_CONTENT", "messageId": _message_id(state), "delta": text})
+    return replace(state, text=state.text + text), frames
+
+
+def _closing(state: State) -> list[Frame]:
+    if not state.open:
+        return []
+    message = {"messageId": _message_id(state)}
+    frames: list[Frame] = [{"type": f"{state.open}_END", **message}]
+    if state.open == _REASONING:
+        frames.append({"type": "REASONING_END", **message})
+    return frames
+
+
+def _proposed(state: State, proposed: pb.ToolCallProposed) -> tuple[State, list[Frame]]:
+    call = proposed.call
+    frames = _closing(state)
+    frames.append({"type": "TOOL_CALL_START", "toolCallId": call.call_id, "toolCallName": call.name})
+    arguments = call.arguments_json.decode() or call.malformed_arguments
+    if arguments:
+        frames.append({"type": "TOOL_CALL_ARGS", "toolCallId": call.call_id, "delta": arguments})
+    frames.append({"type": "TOOL_CALL_END", "toolCallId": call.call_id})
+    return replace(state, open="", proposed=(*state.proposed, call.call_id)), frames
+
+
+def _finished(state: State, finished: pb.ToolCallFinished) -> tuple[State, list[Frame]]:
+    result = {"messageId": f"result_{finished.call_id}", "toolCallId": finished.call_id, "content": finished.preview}
+    left = tuple(call_id for call_id in state.proposed if call_id != finished.call_id)
+    return replace(state, proposed=left), [{"type": "TOOL_CALL_RESULT", **result, "role": "tool"}]
+
+
+def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
+    frames: list[Frame] = []
+    written = state.text if state.open == _TEXT else ""
+    if completed.text.startswith(written):
+        state, frames = _write(state, _TEXT, completed.text[len(written) :], state.model_call_id)
+    outcome: Frame = {"type": "success"}
+    if completed.finish_reason == "tool_calls":
+        outcome["pendingToolCallIds"] = list(state.proposed)
+    result: Frame = {"sources": [sources.source(citation) for citation in completed.citations]}
+    if completed.value_json:
+        result["value"] = embedded(completed.value_json)
+    state, last = _end(state, outcome, result)
+    return state, frames + last
+
+
+def _failed(state: State, reason: str, message: str) -> tuple[State, list[Frame]]:
+    frames = [*_closing(state), {"type": "RUN_ERROR", "message": message, "code": reason}]
+    return replace(state, ended=True, open=""), frames
+
+
+def _end(state: State, outcome: Frame, result: Frame | None = None) -> tuple[State, list[Frame]]:
+    last: Frame = {"type": "RUN_FINISHED", "threadId": state.thread_id, "runId": state.run_id, "outcome": outcome}
+    if result is not None:
+        last["result"] = result
+    return replace(state, ended=True, open=""), [*_closing(state), last]
+
+
+def _interrupt(state: State, pending: pb.PendingCall) -> Frame:
+    """Return what is asked; its id says which call of which run the answer is for."""
+    asked = state.asked.get(pending.call_id)
+    pause_id, call = pauses.as_function_call(state.proctor_run, pending, asked)
+    frame: Frame = {"id": pause_id, "reason": call.name, "metadata": {"proctor": embedded(call.arguments_json)}}
+    if pending.call_id in state.proposed:
+        frame["toolCallId"] = pending.call_id
+    if asked is not None and asked.HasField("approval_requested"):
+        frame["message"] = asked.approval_requested.reason
+        frame["expiresAt"] = timestamp_text(asked.approval_requested.deadline)
+    return frame
+
+
+def _message_id(state: State) -> str:
+    return f"{state.proctor_run}_{state.run_id}_{state.part}"
