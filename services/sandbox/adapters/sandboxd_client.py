@@ -181,7 +181,9 @@ class SandboxdJail:
                     self._connected.set()  # whoever waits learns that there is nothing to wait for
                 await connection.reap()
                 log.warning("the supervisor ended and is started again", extra={"event": "sandboxd.restarted"})
-                failures = 0 if loop.time() - began > _LASTING_SECONDS else failures + 1
+                # One that proved itself and was killed is replaced at once, unless it keeps dying young.
+                young = loop.time() - began < _LASTING_SECONDS
+                failures = failures + 1 if not proved else int(young)
         finally:
             if self._connection is not None:
                 connection, self._connection = self._connection, None

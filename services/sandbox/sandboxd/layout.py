@@ -6,6 +6,7 @@ bound into a small file system of the supervisor's own mount namespace, which no
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -51,19 +52,35 @@ def inspect(directory: str) -> Environment:
     return Environment(base=base, executable=executable, site_packages=site_packages, version=version)
 
 
+def harness_in(state: Path, environment: Environment) -> Path:
+    """Return a folder with our harness and its bytecode, made once for each version of it and of Python.
+
+    The sandbox cannot write bytecode; without it every cold start would compile the harness.
+    """
+    source = Path(inside.__file__).parent
+    sha = hashlib.sha256(environment.version.encode())
+    for file in sorted(source.glob("*.py")):
+        sha.update(file.read_bytes())
+    target = state / "harness" / sha.hexdigest()[:16]
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=target.parent))
+        shutil.copytree(source, draft / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+        compile_all = [environment.executable, "-I", "-m", "compileall", "-q", str(draft)]
+        subprocess.run(compile_all, check=False, capture_output=True)
+        draft.chmod(0o755)
+        draft.rename(target)
+    return target
+
+
 class Stage:
     """A directory with everything the sandbox binds. `close` removes it."""
 
-    def __init__(self, environment: Environment, fonts: Path) -> None:
+    def __init__(self, environment: Environment, fonts: Path, harness: Path) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="proctor-sandbox-"))
         self._private = os.geteuid() == 0 and self._enter_private_namespace()
         self._root.chmod(0o755)
         under_usr = environment.base == "/usr"
-        harness = self._root / "harness"
-        shutil.copytree(Path(inside.__file__).parent, harness / "inside", ignore=shutil.ignore_patterns("__pycache__"))
-        # The sandbox cannot write bytecode; without it every cold start would compile the harness.
-        compile_all = [environment.executable, "-I", "-m", "compileall", "-q", str(harness)]
-        subprocess.run(compile_all, check=False, capture_output=True)
         base_python = environment.executable
         if not under_usr:
             base_python = PYTHON_HOME + environment.executable.removeprefix(environment.base)
@@ -73,7 +90,7 @@ class Stage:
             base=None if under_usr else self._readable("base", environment.base),
             base_python=base_python,
             site_packages=self._readable("site-packages", environment.site_packages),
-            harness=str(harness),
+            harness=self._readable("harness", str(harness)),
             fonts=self._readable("fonts", str(fonts)),
             pyvenv_cfg=str(configuration),
             version=environment.version,
@@ -91,7 +108,6 @@ class Stage:
     def close(self) -> None:
         """Remove the directory; the private mounts die with the namespace."""
         if self._private:
-            shutil.rmtree(self._root / "harness", ignore_errors=True)
             subprocess.run(["umount", "-R", "-l", str(self._root)], check=False, capture_output=True)
         shutil.rmtree(self._root, ignore_errors=True)
 

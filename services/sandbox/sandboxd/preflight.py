@@ -74,7 +74,7 @@ def prepare(loop: Loop, config: Config, hierarchy: Hierarchy) -> Preflight:
         return result
     folder = fonts.folder(config.state, environment.site_packages)
     folder.mkdir(parents=True, exist_ok=True)
-    result.stage = Stage(environment, folder)
+    result.stage = Stage(environment, folder, layout.harness_in(config.state, environment))
     try:
         program = seccomp.assemble(platform.machine(), counted_memory=hierarchy.version != "none")
     except seccomp.UnsupportedArchitecture as error:
@@ -150,7 +150,7 @@ def _recipe(found: bubblewrap.Found, paths: Paths, program: bytes, config: Confi
 def _probe_cold(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe) -> Trial:
     trials = Trials(loop)
     pool = Pool(loop, replace(config, backend=COLD), recipe, hierarchy, trials)
-    return _look(loop, pool, trials)
+    return _look(loop, pool, trials, inventory=True)
 
 
 def _probe_warm(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe) -> Trial:
@@ -161,17 +161,17 @@ def _probe_warm(loop: Loop, config: Config, hierarchy: Hierarchy, recipe: Recipe
     if not loop.run_until(lambda: pool.ready_to_fork() or pool.zygote_pid() == 0, _ZYGOTE_SECONDS):
         pool.close()
         return Trial(detail="the zygote did not start in time")
-    return _look(loop, pool, trials)
+    return _look(loop, pool, trials, inventory=False)
 
 
-def _look(loop: Loop, pool: Pool, trials: Trials) -> Trial:
+def _look(loop: Loop, pool: Pool, trials: Trials, *, inventory: bool) -> Trial:
     canary = probe.Canary()
     try:
         if pool.zygote_pid() and not pool.ready_to_fork():
             return Trial(detail="the zygote did not start")
         worker = pool.fork() if pool.ready_to_fork() else pool.cold()
         loop.busy = lambda: True
-        return trials.run(pool, worker, canary.code(), wall=_PROBE_SECONDS)
+        return trials.run(pool, worker, canary.code(inventory=inventory), wall=_PROBE_SECONDS)
     finally:
         canary.close()
         pool.close()

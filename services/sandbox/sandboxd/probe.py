@@ -16,7 +16,12 @@ CANARY_VARIABLE = "PROCTOR_SANDBOX_CANARY"
 
 # Runs as foreign code does. Prints what it can see, as JSON.
 CODE = r"""
-import importlib.metadata, json, os, sys
+import json, os, sys
+
+def facts():
+    import importlib.metadata
+    packages = sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()})
+    return {"python": sys.version.split()[0], "packages": packages}
 
 def read(path):
     try:
@@ -45,8 +50,7 @@ print(json.dumps({
     "environ": sorted(os.environ),
     "canary_file": os.path.exists(CANARY_PATH),
     "proc_sys_writable": [path for path in settings if writable(path)],
-    "python": sys.version.split()[0],
-    "packages": sorted({f"{d.name} {d.version}" for d in importlib.metadata.distributions()}),
+    **(facts() if INVENTORY else {}),
 }))
 """
 
@@ -77,9 +81,9 @@ class Canary:
         os.close(handle)
         os.environ[CANARY_VARIABLE] = self.path
 
-    def code(self) -> str:
-        """Return the probe that looks for this canary."""
-        return f"CANARY_PATH = {self.path!r}\n{CODE}"
+    def code(self, *, inventory: bool) -> str:
+        """Return the probe that looks for this canary, and lists the packages when `inventory` is set."""
+        return f"CANARY_PATH = {self.path!r}\nINVENTORY = {inventory}\n{CODE}"
 
     def close(self) -> None:
         Path(self.path).unlink(missing_ok=True)
