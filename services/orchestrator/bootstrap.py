@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import grpc
-from opentelemetry.metrics import CallbackOptions, Observation
 
 from proctor.orchestrator.v1 import agent_service_pb2_grpc as agent_grpc
 from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifact_grpc
@@ -45,6 +44,7 @@ from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
+from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
 from services.orchestrator.models.own.vault import vault_at, vault_of
@@ -60,6 +60,7 @@ from services.orchestrator.settings import Settings
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
 from services.orchestrator.titles import Titler
+from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
 from services.orchestrator.tools.current_time import CurrentTimeTool
 from services.orchestrator.tools.ports import Toolbox
 from services.orchestrator.tools.run_code import RunCodeTool
@@ -164,6 +165,7 @@ class _Orchestrator:
     ) -> None:
         clock, ids = platform.clock, platform.ids
         tracer = platform.telemetry.tracer(SCOPE)
+        metrics = RunMetrics(platform.telemetry)
         self._database, self._channels, self._models = database, channels, models
         self._background = _Background()
         artifacts = Artifacts(
@@ -180,23 +182,27 @@ class _Orchestrator:
         sandbox = GrpcSandbox(channels.sandbox, platform.signer, artifacts, clock, SERVICE)
         approvals = GrpcApprovals(channels.approval, platform.signer, SERVICE)
         consents = Consents(approvals, tracer)
-        toolbox = Toolbox((SearchTool(retrieval), RunCodeTool(sandbox), CurrentTimeTool(clock)))
+        toolbox = Toolbox(
+            (SearchTool(retrieval), RunCodeTool(sandbox), CurrentTimeTool(clock), AskUserTool(), WaitForUserTool())
+        )
         gate = Gate(
             tools=toolbox,
             approvals=approvals,
             consents=consents,
             executor=Executor(),
             tracer=tracer,
+            metrics=metrics,
             settings=GateSettings(parallel_calls=settings.parallel_calls, result_characters=settings.result_characters),
         )
         prompts = Prompts()
         agents = AgentDirectory(load_agents(settings.config_file, prompts))
         runner = Runner(
             preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
-            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids)),
+            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
             consents=consents,
             catalogue=models.catalogue,
             tracer=tracer,
+            metrics=metrics,
             clock=clock,
             ids=ids,
         )
@@ -264,12 +270,6 @@ class _Orchestrator:
             ArtifactServicer(artifacts),
         )
         self._keepers = (ConversationServicer(database.conversations), UsageServicer(database.usage, clock))
-        platform.telemetry.meter(SCOPE).create_observable_gauge(
-            "proctor.runs.active", callbacks=[self._observe], unit="{run}", description="Legs at work on this replica"
-        )
-
-    def _observe(self, options: CallbackOptions) -> list[Observation]:
-        return [Observation(self._workforce.active)]
 
     def register(self, server: grpc.aio.Server) -> None:
         runs, agents, models, artifacts = self._servicers

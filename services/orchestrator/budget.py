@@ -49,3 +49,9 @@ def exhausted(budget: Budget, spent: Spent) -> str:
     if budget.cost_micros is not None and spent.usage.cost_micros >= budget.cost_micros:
         return f"the limit of {budget.cost_micros / 1e6:.2f} of cost is reached"
     return ""
+
+
+def reason_kind(reason: str) -> str:
+    """Return which cap a text of `exhausted` is about, as a short word for a metric."""
+    words = {"rounds": "rounds", "tool calls": "tool_calls", "tokens": "tokens", "working time": "wall_time"}
+    return next((kind for phrase, kind in words.items() if phrase in reason), "cost")

@@ -10,6 +10,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from services.orchestrator.domain.messages import ToolCall
 
@@ -33,7 +35,10 @@ def validate_arguments(arguments_json: bytes, parameters_json: bytes) -> Mapping
     arguments = json.loads(arguments_json)
     if not isinstance(arguments, dict):
         raise ArgumentsRefused(f"the arguments are {_kind(arguments)}, not a JSON object; send one JSON object")
-    error = best_match(_validator(parameters_json).iter_errors(arguments))
+    try:
+        error = best_match(_validator(parameters_json).iter_errors(arguments))
+    except Unresolvable as unresolved:
+        raise ArgumentsRefused(f"the tool's schema refers to '{unresolved.ref}', which is not in it") from unresolved
     if error is not None:
         where = "/".join(str(step) for step in error.absolute_path)
         raise ArgumentsRefused(f"argument '{where}': {error.message}" if where else error.message)
@@ -51,7 +56,8 @@ def check_schema(parameters_json: bytes) -> str:
 
 @lru_cache(maxsize=512)
 def _validator(parameters_json: bytes) -> Draft202012Validator:
-    return Draft202012Validator(json.loads(parameters_json or b"{}"))
+    # An empty registry: a schema from outside may name an address, which must never be fetched.
+    return Draft202012Validator(json.loads(parameters_json or b"{}"), registry=Registry())
 
 
 def _kind(value: object) -> str:

@@ -33,6 +33,7 @@ from services.orchestrator.ports import (
     RecordState,
     RequestKind,
 )
+from services.orchestrator.tools.ask_user import question_protos
 
 _KINDS = {
     PauseKind.APPROVAL: RequestKind.TOOL,
@@ -248,7 +249,13 @@ def _resolved(pending: Pending, record: ApprovalRecord, leg: Leg) -> list[Fact]:
 
 
 def _questions(pending: Pending) -> bytes:
-    return canonical_json(json.loads(pending.call.arguments_json).get("questions", []))
+    return canonical_json(question_protos(json.loads(pending.call.arguments_json)))
+
+
+def _text(parts: object) -> str:
+    """Return the text of parts in JSON form."""
+    found = parts if isinstance(parts, list | tuple) else ()
+    return "\n".join(str(part.get("text", "")) for part in found if isinstance(part, dict)).strip()
 
 
 def _answer(pending: Pending, record: ApprovalRecord) -> Consent:
@@ -256,6 +263,10 @@ def _answer(pending: Pending, record: ApprovalRecord) -> Consent:
         return Answered(text="The user skipped the questions: use your best judgement and say what you assumed.")
     answer = json.loads(record.answer_json or b"{}")
     if pending.pause_kind is PauseKind.CLIENT_TOOL:
-        texts = [part.get("text", "") for part in answer.get("parts", ()) if isinstance(part, dict)]
-        return Answered(text="\n".join(texts), failed=bool(answer.get("failed")))
+        return Answered(text=_text(answer.get("parts", ())), failed=bool(answer.get("failed")))
+    if pending.pause_kind is PauseKind.CONTINUE:
+        said = _text(answer if isinstance(answer, list) else answer.get("parts", ()))
+        if not said:
+            return Answered(text="The user ended the run here: close with one short sentence, without any tool.")
+        return Answered(text=f"The user goes on: {said}")
     return Answered(text=f"The user answered: {record.answer_json.decode()}")

@@ -43,9 +43,10 @@ from services.orchestrator.domain.messages import Evidence
 from services.orchestrator.domain.state import Pending
 from services.orchestrator.execution import Executor, ToolOverdue
 from services.orchestrator.leg import Leg
+from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.ports import ApprovalRecord, Approvals, GateDecision, GateVerdict
 from services.orchestrator.tools.ports import Consent as ToolConsent
-from services.orchestrator.tools.ports import Effect, Tool, Toolbox, ToolContext, ToolResult
+from services.orchestrator.tools.ports import Effect, Tool, Toolbox, ToolContext, ToolDefinition, ToolResult
 
 _log = logging.getLogger(__name__)
 PREVIEW_CHARACTERS = 2000
@@ -81,6 +82,7 @@ class Gate:
         consents: Consents,
         executor: Executor,
         tracer: Tracer,
+        metrics: RunMetrics,
         settings: GateSettings,
     ) -> None:
         self._tools = tools
@@ -88,6 +90,7 @@ class Gate:
         self._approvals = approvals
         self._consents = consents
         self._tracer = tracer
+        self._metrics = metrics
         self._settings = settings
 
     async def work_off(self, leg: Leg) -> None:
@@ -155,6 +158,9 @@ class Gate:
         if not pending.arguments_digest:  # not counted yet: neither asked for nor started in an earlier leg
             if tool is not None and (why := leg.dedup.refusal(tool.definition, call.arguments_json)):
                 await self._settle(leg, pending, ToolStatus.DUPLICATE, why)
+                return None
+            if tool is not None and (why := _too_often(leg, tool.definition, call.call_id)):
+                await self._settle(leg, pending, ToolStatus.OVER_BUDGET, why)
                 return None
             if why := exhausted(replace(leg.spec.budget, rounds=None), leg.progress.spent):
                 text = f"'{call.name}' did not run: {why}. Answer with what you have."
@@ -268,6 +274,18 @@ class Gate:
         begun = leg.clock.monotonic()
         status, result = await self._run(leg, entry.tool, arguments, pending)
         took = timedelta(seconds=leg.clock.monotonic() - begun)
+        self._metrics.tool(definition.name, status.name.lower(), took / timedelta(seconds=1))
+        _log.info(
+            "tool finished",
+            extra={
+                "event": names.EVENT_TOOL_FINISHED,
+                "run_id": leg.spec.run_id,
+                "call_id": pending.call.call_id,
+                "tool": definition.name,
+                "outcome": status.name.lower(),
+                "seconds": took / timedelta(seconds=1),
+            },
+        )
         if status is ToolStatus.COMPLETED:
             leg.dedup.completed(definition, pending.call.arguments_json)
         await self._deliver(leg, pending, status, result, note, took, turn, effect=definition.effect)
@@ -392,6 +410,19 @@ class _Turn:
 
     earlier: list[asyncio.Event]
     done: asyncio.Event
+
+
+def _too_often(leg: Leg, definition: ToolDefinition, call_id: str) -> str:
+    """Return why a tool may not be called again in this turn; empty when it may."""
+    if definition.per_turn is None:
+        return ""
+    turn = leg.progress.messages[leg.progress.turn_start :]
+    calls = [call.call_id for message in turn for call in message.tool_calls if call.name == definition.name]
+    if calls.index(call_id) < definition.per_turn:
+        return ""
+    return (
+        f"'{definition.name}' may be called {definition.per_turn} times a turn and was; go on with your best judgement."
+    )
 
 
 def _digest(arguments_json: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from services.orchestrator.budget import exhausted
+from services.orchestrator.budget import exhausted, reason_kind
 from services.orchestrator.checks import stop_asked
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.domain.events import Notice, Stage, StageChanged, ToolCallProposed
@@ -13,6 +13,7 @@ from services.orchestrator.domain.messages import Message, Role, TextPart, text_
 from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
 from services.orchestrator.leg import Leg
+from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.ports import ModelReply
 from services.orchestrator.speak import Speaker, Spoken
 
@@ -31,10 +32,11 @@ class LoopEnd(Enum):
 class Loop:
     """Rounds of one run."""
 
-    def __init__(self, speaker: Speaker, gate: Gate, compactor: Compactor) -> None:
+    def __init__(self, speaker: Speaker, gate: Gate, compactor: Compactor, metrics: RunMetrics) -> None:
         self._speaker = speaker
         self._gate = gate
         self._compactor = compactor
+        self._metrics = metrics
 
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Go on from where the leg stands; return why it stopped, and the last reply when it answered."""
@@ -61,6 +63,7 @@ class Loop:
         leg.count_time()
         budget = leg.spec.budget if leg.spec.tools else replace(leg.spec.budget, tool_calls=None)
         if reason := exhausted(budget, progress.spent):
+            self._metrics.cut(reason_kind(reason))
             await self._begin_closing(leg, reason, tell=True)
             return None
         if stop_asked(progress.unknown_tools):

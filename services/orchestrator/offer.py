@@ -10,6 +10,7 @@ from services.chassis.errors import FieldViolation, InvalidRequest
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.checks import check_schema
 from services.orchestrator.domain.agent import Agent, ToolPolicy
+from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
 from services.orchestrator.ports import Sandbox
@@ -34,8 +35,19 @@ class Offers:
         self._sandbox = sandbox
         self._max_tools = max_tools
 
-    async def make(self, agent: Agent, client_tools: tuple[ToolSpec, ...], tool_choice: str, question: str) -> Offer:
-        """Return the offer; raise InvalidRequest when a caller's tool has no valid schema."""
+    async def make(
+        self,
+        agent: Agent,
+        client_tools: tuple[ToolSpec, ...],
+        tool_choice: str,
+        question: str,
+        *,
+        answerable: bool = True,
+    ) -> Offer:
+        """Return the offer; raise InvalidRequest when a caller's tool has no valid schema.
+
+        Tools that people answer are offered only when somebody is there (`answerable`).
+        """
         _check(client_tools)
         exposed = expose(agent)
         bound = {binding.tool for binding in agent.tools}
@@ -49,6 +61,8 @@ class Offers:
                 withheld[name] = "the caller brings a tool of that name"
             elif name in denied:
                 withheld[name] = "the agent's policy denies it"
+            elif tool.definition.pause_kind is not PauseKind.APPROVAL and not answerable:
+                withheld[name] = "nobody is there to answer"
             elif name == "search":
                 if exposed.search is None:
                     withheld[name] = "the agent fetches its sources before the first call"

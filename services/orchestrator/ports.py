@@ -160,6 +160,7 @@ class ApprovalRecord:
     answer_json: bytes = b""
     skipped: bool = False
     requested_at: datetime | None = None
+    question_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

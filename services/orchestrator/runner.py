@@ -35,6 +35,7 @@ from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
+from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.ports import Catalogue, ModelReply
 
@@ -88,6 +89,7 @@ class Runner:
         consents: Consents,
         catalogue: Catalogue,
         tracer: Tracer,
+        metrics: RunMetrics,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -96,6 +98,7 @@ class Runner:
         self._consents = consents
         self._catalogue = catalogue
         self._tracer = tracer
+        self._metrics = metrics
         self._clock = clock
         self._ids = ids
 
@@ -121,11 +124,15 @@ class Runner:
             result_characters=result_limit(self._window(spec)),
         )
         end = LegEnd.FAILED
+        begun = self._clock.monotonic()
+        span.set_attribute(names.RUN_QUEUED, start.queued / timedelta(seconds=1))
+        self._metrics.began(start.cause)
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 end = await self._lead(leg, start, stop, span)
         finally:
             span.set_attribute(names.RUN_OUTCOME, end.value)
+            self._metrics.ended(spec.agent.name, end.value, self._clock.monotonic() - begun)
             if end is LegEnd.FAILED:
                 span.set_status(StatusCode.ERROR)
             span.end()

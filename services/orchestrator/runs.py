@@ -124,7 +124,11 @@ class Runs:
         self._slots.check()
         agent = self._agent(command)
         model = self._model(principal, command, agent)
-        offer = await self._offers.make(agent, command.client_tools, command.tool_choice, _question(command))
+        # A caller that ends runs for its own tools, or an unattended run, has nobody who could answer a question.
+        answerable = not command.unattended and not command.client_tools_end_run and not command.history
+        offer = await self._offers.make(
+            agent, command.client_tools, command.tool_choice, _question(command), answerable=answerable
+        )
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)
         progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
@@ -155,7 +159,7 @@ class Runs:
         """
         run = await self.get(principal, run_id)
         if text:
-            decisions = (*decisions, _free_text(run, text))
+            decisions = (*decisions, await self._free_text(principal, run, text))
         if not decisions:
             if run.state is RunState.PAUSED:
                 await self._workforce.take_up(run_id, "decision")
@@ -174,6 +178,25 @@ class Runs:
             await self._approvals.decide(principal, waiting[decision.call_id].approval_id, run_id, decision)
         await self._workforce.take_up(run_id, "decision")
         return run
+
+    async def _free_text(self, principal: Principal, run: Run, text: str) -> Decision:
+        """Return `text` as the answer to the only question or continue that waits; refuse it beside an approval."""
+        if len(run.pending) == 1:
+            (pending,) = run.pending
+            if pending.kind is PauseKind.CONTINUE:
+                payload = canonical_json([{"text": text}])
+                return Decision(call_id=pending.call_id, kind="continue", payload_json=payload)
+            if pending.kind is PauseKind.QUESTION:
+                records = await self._approvals.get(principal, [pending.approval_id])
+                asked = records[pending.approval_id].question_ids if records else ()
+                if len(asked) == 1:
+                    return Decision(
+                        call_id=pending.call_id, kind="answer", payload_json=canonical_json({asked[0]: text})
+                    )
+        raise InvalidRequest(
+            f"run '{run.run_id}' does not wait for one free answer; send typed decisions for its pending calls",
+            metadata={"run_id": run.run_id},
+        )
 
     async def cancel(self, principal: Principal, run_id: str) -> Run:
         """Ask a run to stop, wherever it works; returns it as it was when that was recorded."""
@@ -353,21 +376,6 @@ def _question(command: StartRun) -> str:
     if command.input:
         return Message(role=Role.USER, parts=command.input).text
     return next((message.text for message in reversed(command.history) if message.role is Role.USER), "")
-
-
-def _free_text(run: Run, text: str) -> Decision:
-    """Return `text` as the answer to the only question or continue that waits; refuse it beside an approval."""
-    kinds = {pending.kind for pending in run.pending}
-    if len(run.pending) != 1 or kinds <= {PauseKind.APPROVAL, PauseKind.CLIENT_TOOL}:
-        raise InvalidRequest(
-            f"run '{run.run_id}' waits for {len(run.pending)} decisions, not for free text; send typed decisions",
-            metadata={"run_id": run.run_id},
-        )
-    (pending,) = run.pending
-    if pending.kind is PauseKind.CONTINUE:
-        payload = canonical_json([{"text": text}])
-        return Decision(call_id=pending.call_id, kind="continue", payload_json=payload)
-    return Decision(call_id=pending.call_id, kind="answer", payload_json=canonical_json({"": text}))
 
 
 def _overridden(base: Sampling, over: Sampling) -> Sampling:

@@ -14,6 +14,7 @@ from opentelemetry.trace import NoOpTracer
 
 from services.chassis.canonical import canonical_json
 from services.chassis.identity import Principal
+from services.chassis.telemetry import no_telemetry
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
@@ -26,6 +27,7 @@ from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate, GateSettings
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop
+from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.ports import (
     CallPiece,
     CallTiming,
@@ -244,7 +246,7 @@ class Bench:
 
     def loop(self, model: ScriptedModel) -> Loop:
         """Return a loop over `model` and this bench's gate."""
-        return Loop(Speaker(model, SequentialIds("mc")), self.gate, self.compactor(model))
+        return Loop(Speaker(model, SequentialIds("mc")), self.gate, self.compactor(model), RunMetrics(no_telemetry()))
 
     def compactor(self, model: ScriptedModel) -> Compactor:
         """Return a compactor that asks `model`."""
@@ -302,6 +304,7 @@ def bench(
         consents=Consents(approvals, tracer),
         executor=Executor(linger),
         tracer=tracer,
+        metrics=RunMetrics(no_telemetry()),
         settings=settings or GateSettings(),
     )
     return Bench(leg=leg, journal=journal, approvals=approvals, gate=gate, clock=clock)

@@ -205,6 +205,7 @@ def _record(approval: pb.Approval) -> ApprovalRecord:
         answer_json=approval.answer_json,
         skipped=approval.skipped,
         requested_at=_time(approval, "requested_at"),
+        question_ids=tuple(question.question_id for question in approval.questions),
     )
 
 

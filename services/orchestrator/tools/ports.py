@@ -40,7 +40,8 @@ class ToolDefinition:
     """What a tool says of itself. `title` is for people; `repeatable` exempts it from exact dedup.
 
     `unique` allows one execution a conversation; `cooldown` refuses another call of the same name within that time.
-    A `pause_kind` other than APPROVAL means that people answer the call (within `answer_time`) and nothing runs.
+    `per_turn` is how often it may be called in one turn. A `pause_kind` other than APPROVAL means that people answer
+    the call (within `answer_time`) and nothing runs.
     """
 
     spec: ToolSpec
@@ -53,6 +54,7 @@ class ToolDefinition:
     deadline: timedelta = DEFAULT_DEADLINE
     pause_kind: PauseKind = PauseKind.APPROVAL
     answer_time: timedelta | None = None
+    per_turn: int | None = None
 
     @property
     def name(self) -> str:
