@@ -116,6 +116,13 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return state, []
 
 
+def unfinished(state: State) -> tuple[State, list[Frame]]:
+    """Return the end of a completion whose events stopped before it ended: the run waits, and its caller no longer."""
+    if state.ended:
+        return state, []
+    return _failed(state, "DEADLINE_EXCEEDED", f"run '{state.run_id}' still waits for a decision; look at it later")
+
+
 def completion(state: State) -> Frame:
     """Return the whole completion of an ended state that has no error."""
     message: Frame = {"role": "assistant", "content": state.content or None, "refusal": None}

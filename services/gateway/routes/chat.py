@@ -89,7 +89,7 @@ async def _folded(state: chat.State, batches: Batches) -> chat.State:
                 state, _ = chat.fold(state, event)
             if state.ended:
                 break
-    return state
+    return chat.unfinished(state)[0]
 
 
 async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
@@ -105,6 +105,8 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                     yield b"".join(lines)
                 if state.ended:
                     break
+        for frame in chat.unfinished(state)[1]:
+            yield b"data: %s\n\n" % dumps(frame)
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
         yield b"data: %s\n\n" % dumps({"error": error_object(problem_of(error))})
     yield DONE

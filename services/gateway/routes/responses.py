@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import grpc
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from services.chassis.errors import ServiceError
+from services.chassis.errors import ServiceError, Unavailable
 from services.gateway import openapi
 from services.gateway.access import Asker
 from services.gateway.auth import Caller
@@ -29,7 +29,7 @@ from services.gateway.projections.response_state import State, response
 from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id, run_of
-from services.gateway.streams import Batches
+from services.gateway.streams import Batch, Batches
 from services.gateway.waiting import abandoned, while_connected
 
 router = APIRouter(prefix="/v1/responses", tags=[openapi.OPENAI_TAG])
@@ -118,14 +118,21 @@ async def _open_leg(
     resume = to_resume(body)
     if resume is not None:
         batches = await opened(parts.streams.resume(caller.principal, resume))
-        first = await anext(batches)
+        first = await _first(batches)
         leg = ResponseId(run_id=resume.run_id, after=first[0].sequence - 1)
         return leg, _again(first, batches)
     start = bound_to_key(to_start(body, await _conversation(body, parts, caller)), caller)
     start.request_id = request_id(idempotency_key, parts)
     batches = await opened(parts.streams.start(caller.principal, start))
-    first = await anext(batches)
+    first = await _first(batches)
     return ResponseId(run_id=first[0].run_id), _again(first, batches)
+
+
+async def _first(batches: Batches) -> Batch:
+    first = await anext(batches, None)
+    if first is None:
+        raise Unavailable("the run gave no event; try again", retry_after=1)
+    return first
 
 
 async def _again(first: Any, rest: Batches) -> Batches:

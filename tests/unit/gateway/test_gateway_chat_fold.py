@@ -127,6 +127,13 @@ def test_when_waiting_a_pause_says_nothing() -> None:
     assert state.calls == ()
 
 
+def test_events_that_stop_early_are_told_as_an_error() -> None:
+    state, _ = play([script.started(), script.approval_requested(), script.paused("call_1")], wait_for_approvals=True)
+    state, frames = chat.unfinished(state)
+    assert (frames[0]["error"]["code"], state.error_status) == ("deadline_exceeded", 504)
+    assert chat.unfinished(state) == (state, [])
+
+
 def test_a_failure_is_an_error_chunk_with_what_was_written() -> None:
     state, frames = play([script.started(), script.answer("par"), script.failed("CONTEXT_OVERFLOW")])
     error = frames[-1]["error"]
