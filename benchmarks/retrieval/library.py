@@ -113,7 +113,7 @@ class Bench:
                 if not left:
                     done.set()
 
-        working = asyncio.create_task(self.ingest.run())
+        working = asyncio.gather(self.ingest.run(), self._maintain())
         for path, text in documents.items():
             staged, size, digest = await self.staging.receive(_once(text.encode()), 2**30)
             upload = Upload(
@@ -122,7 +122,13 @@ class Bench:
             await self.ingest.submit(upload, RandomIds().new(), report)
         await done.wait()
         working.cancel()
+        await asyncio.wait([working])
         await self.index.maintain()
+
+    async def _maintain(self) -> None:
+        while True:
+            await asyncio.sleep(5)
+            await self.index.maintain()
 
     async def make_vectors(self, name: str) -> None:
         """Work the vector queue off."""

@@ -33,8 +33,8 @@ class Pairing:
     """Questions of one language against passages of the other.
 
     Embedders keep languages apart, so plain cosines across them say little (multilingual-e5-small: related 0.79,
-    unrelated 0.75). Taken about the centres of each side they tell more: recall@5 of English questions in Chinese text rises from
-    0.88 to 0.93, and at one false hit in twenty 74 % of the answers are kept instead of 40 %.
+    unrelated 0.75). Taken about the centres of each side they tell more: recall@5 of English questions in Chinese
+    text rises from 0.88 to 0.93, and at one false hit in twenty 74 % of the answers are kept instead of 40 %.
     """
 
     questions: Sequence[float]

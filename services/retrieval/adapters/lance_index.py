@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +33,8 @@ FLAT_LIMIT = 20_000
 REFINE, PROBES = 5, 40
 # New rows are searched by scanning until they are folded in; this many scans stay cheap.
 FOLD_AFTER = 2_000
+# Each write makes a fragment of its own, and every search and write opens them all.
+FOLD_AFTER_WRITES = 100
 KEEP_VERSIONS = timedelta(minutes=10)
 
 
@@ -41,6 +44,7 @@ class LanceIndex:
     def __init__(self, connection: lancedb.AsyncConnection) -> None:
         self._connection = connection
         self._tables: dict[str, AsyncTable] = {}
+        self._writes: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         # One writer at a time: LanceDB resolves conflicts by retrying, which under load costs more than waiting.
         self._writing = asyncio.Lock()
@@ -110,10 +114,11 @@ class LanceIndex:
 
     async def maintain(self) -> None:
         for table in await self._all():
-            if await self._unfolded(table) < FOLD_AFTER:
+            if self._writes[table.name] < FOLD_AFTER_WRITES and await self._unfolded(table) < FOLD_AFTER:
                 continue
             async with self._writing:
                 await table.optimize(cleanup_older_than=KEEP_VERSIONS)
+            self._writes[table.name] = 0
             if table.name != CHUNKS:
                 await self._index_vectors(table)
 
@@ -141,6 +146,7 @@ class LanceIndex:
         async with self._writing:
             merge = table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all()
             await merge.execute(rows)
+            self._writes[table.name] += 1
 
     async def _words(self) -> AsyncTable:
         return await self._table(CHUNKS, _words_schema())
