@@ -50,8 +50,11 @@ async def test_ask_allow_and_see_the_picture_and_the_citations(open_page: OpenPa
     assert await picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
     await expect(turn.locator(".prose")).to_contain_text("drawn 158")
 
+    await page.locator(".turn").first.get_by_role("button", name="Good answer").click()
     await page.reload()
     await finished(page.locator(".turn").nth(1))
+    liked = page.locator(".turn").first.get_by_role("button", name="Good answer")
+    await expect(liked).to_have_attribute("aria-pressed", "true")
     await expect(page.get_by_role("img", name="Picture from the sandbox: per-diem.png")).to_be_visible()
     await page.locator(".turn").nth(1).get_by_role("link", name="How it ran").click()
     await expect(page.locator(".waterfall li")).to_have_count(2)
