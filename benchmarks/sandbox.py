@@ -165,6 +165,7 @@ async def measure(rounds: int) -> dict[str, float]:
     figures |= await warm_figures(rounds)
     # Again at the end, because a busy machine changes while we measure.
     figures["plain"] = median([figures["plain"], plain("pass", rounds)])
+    figures["plain_full"] = median([figures["plain_full"], plain(FULL_IMPORT, max(3, rounds // 3))])
     return figures
 
 

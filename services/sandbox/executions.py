@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.chassis.clock import Clock, Ids
-from services.chassis.errors import Unavailable
+from services.chassis.errors import ServiceError, Unavailable
 from services.sandbox.domain import Event, Finished, Job, Started, Status
 from services.sandbox.errors import ExecutionIdReused, ExecutionNotFound, SandboxBusy, SandboxUnsafe
 from services.sandbox.live import LiveExecution
@@ -171,6 +171,10 @@ class Executions:
             await self._store.finish(record, [*live.events, finished], self._clock.now())
             live.publish(finished)
             failure = None
+        except ServiceError as error:
+            # Nothing ran: a session that ended meanwhile, a supervisor that does not come back. The id is free again.
+            await self._store.release(record)
+            failure = error
         except Exception as error:
             # Whoever watches gets it; nobody else awaits this task.
             log.exception("an execution failed", extra={"event": "sandbox.failed"})

@@ -56,6 +56,9 @@ class ExecutionStore(Protocol):
     async def claim(self, record: Record) -> Record | None:
         """Insert a RUNNING row and return None; when the id is taken, change nothing and return the row that has it."""
 
+    async def release(self, record: Record) -> None:
+        """Delete a RUNNING row whose code never ran, so that its id can be used again."""
+
     async def finish(self, record: Record, events: Sequence[Event], at: datetime) -> None:
         """Store the events and mark the row FINISHED, in one transaction."""
 

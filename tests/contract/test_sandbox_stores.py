@@ -73,6 +73,16 @@ async def test_the_first_claim_of_an_id_wins(engine: AsyncEngine) -> None:
     assert await store.claim(record(owner=Owner(tenant="t2", user="ann"))) is None
 
 
+async def test_a_released_id_is_free_again_and_a_finished_one_is_kept(engine: AsyncEngine) -> None:
+    store = SqlExecutions(engine)
+    await store.claim(record())
+    await store.release(record())
+    assert await store.claim(record()) is None
+    await store.finish(record(), EVENTS[-1:], NOW)
+    await store.release(record())
+    assert await store.claim(record()) is not None
+
+
 async def test_events_come_back_as_they_were(engine: AsyncEngine) -> None:
     store = SqlExecutions(engine)
     await store.claim(record())

@@ -53,6 +53,16 @@ class SqlExecutions:
             return await self._find(record.owner.tenant, record.execution_id)
         return None
 
+    async def release(self, record: Record) -> None:
+        async with self._engine.begin() as connection:
+            await connection.execute(
+                executions.delete().where(
+                    executions.c.tenant == record.owner.tenant,
+                    executions.c.execution_id == record.execution_id,
+                    executions.c.state == State.RUNNING.value,
+                )
+            )
+
     async def finish(self, record: Record, events: Sequence[Event], at: datetime) -> None:
         async with self._engine.begin() as connection:
             await _end(connection, record.owner.tenant, record.execution_id, events, at)

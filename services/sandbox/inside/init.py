@@ -63,6 +63,8 @@ def start(view: View, control: socket.socket, out_fd: int, err_fd: int) -> None:
         uid, gid = os.getuid(), os.getgid()
         linux.die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Code may send any signal to its process 1; the kernel drops those that have no handler there.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         flags = _ALL_NAMESPACES if view.own_namespaces else linux.CLONE_NEWUSER | linux.CLONE_NEWNS
         if view.proc:
             linux.unshare(flags)
