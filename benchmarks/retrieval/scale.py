@@ -121,6 +121,7 @@ async def _write(index: LanceIndex, corpus: Corpus, first: int) -> None:
         await index.add(words)
         await index.add_vectors(SPACE, vectors)
         first += 100
+        await index.maintain()
 
 
 if __name__ == "__main__":

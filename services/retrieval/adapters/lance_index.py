@@ -53,9 +53,8 @@ class LanceIndex:
     async def open(cls, directory: Path) -> LanceIndex:
         """Open the index in `directory`, made when missing."""
         await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-        # Zero: every read looks for the newest version, so another process's writes are seen too.
-        connection = await lancedb.connect_async(directory, read_consistency_interval=timedelta(0))
-        return cls(connection)
+        # The folder is this process's alone: looking for another's writes before every read would only cost time.
+        return cls(await lancedb.connect_async(directory, read_consistency_interval=None))
 
     async def add(self, chunks: Sequence[IndexedChunk]) -> None:
         if not chunks:
