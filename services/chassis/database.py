@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sqlite3
 from importlib.resources import as_file, files
@@ -37,6 +38,7 @@ def open_engine(url: str) -> AsyncEngine:
     engine = create_async_engine(url, connect_args={"timeout": BUSY_TIMEOUT})
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
+    event.listen(engine.sync_engine, "invalidate", _end_transaction)
     return engine
 
 
@@ -63,6 +65,17 @@ async def _set_pragmas(connection: aiosqlite.Connection) -> None:
 def _begin_immediate(connection: Connection) -> None:
     read_only = connection.get_execution_options().get("read_only", False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def _end_transaction(connection: Any, record: object, error: BaseException | None) -> None:
+    """End the transaction of a connection that is thrown away because its user was cancelled in the middle.
+
+    Closing alone does not: SQLite keeps a connection, its transaction and with it the write lock of the whole database,
+    as long as one unfinished statement of it is referred to, and the traceback of the cancellation refers to one.
+    """
+    if connection is not None:
+        with contextlib.suppress(sqlite3.Error, ValueError):
+            connection.rollback()
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:

@@ -10,13 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.sql.tables import artifacts
-from services.orchestrator.adapters.sql.transactions import looking, whole, writing
+from services.orchestrator.adapters.sql.transactions import looking, writing
 from services.orchestrator.domain.artifact import ArtifactNotFound, OwnedArtifact
 from services.orchestrator.domain.messages import Artifact
 from services.orchestrator.domain.text import without_nul
 
 
-@whole
 class SqlArtifactRecords:
     """Which files exist, whose they are and until when."""
 

@@ -18,7 +18,7 @@ from services.orchestrator.adapters.sql.rows import (
     message_row,
 )
 from services.orchestrator.adapters.sql.tables import conversations, messages, runs
-from services.orchestrator.adapters.sql.transactions import looking, whole, writing
+from services.orchestrator.adapters.sql.transactions import looking, writing
 from services.orchestrator.domain.conversation import (
     Conversation,
     ConversationBusy,
@@ -67,7 +67,6 @@ async def append_messages(
     )
 
 
-@whole
 class SqlConversations:
     """Conversations of users, read and tended. Writing messages belongs to the runs' transactions."""
 

@@ -14,7 +14,7 @@ from services.orchestrator.adapters.sql import admission, writing
 from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, before, signal
 from services.orchestrator.adapters.sql.rows import TERMINAL_STATES, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, events, runs, segments
-from services.orchestrator.adapters.sql.transactions import looking, whole
+from services.orchestrator.adapters.sql.transactions import looking
 from services.orchestrator.adapters.sql.transactions import writing as changing
 from services.orchestrator.codec_events import stamped
 from services.orchestrator.domain.events import StampedEvent
@@ -34,7 +34,6 @@ from services.orchestrator.journal.ports import (
 _UNOWNED = (runs.c.owner == "") | (runs.c.lease_until <= DatabaseNow())
 
 
-@whole
 class SqlRunStore:
     """`RunStore` over SQLAlchemy Core."""
 

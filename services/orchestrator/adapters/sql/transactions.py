@@ -1,13 +1,9 @@
-"""Transactions that end, whatever becomes of their callers, and whose transient failures are told from defects."""
+"""Transactions whose transient failures are told apart from defects."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -15,8 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.database import reading
 from services.orchestrator.journal.ports import StoreUnavailable
-
-T = TypeVar("T")
 
 # Connection lost, idle too long, rolled back by the server, out of resources, lock not got, shut down by the operator.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
@@ -40,36 +34,6 @@ async def looking(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
     async with writing(reading(engine)) as connection:
         yield connection
-
-
-def whole(store: type[T]) -> type[T]:
-    """Let every public coroutine of a store run to its end, also when its caller is cancelled in the middle.
-
-    A cancelled aiosqlite call goes on in its thread, and what it began stays open with the write lock of the whole
-    database until the connection is collected, seconds later. The caller gets its CancelledError once the transaction
-    is over; a transaction is short.
-    """
-    for name, method in list(vars(store).items()):
-        if not name.startswith("_") and inspect.iscoroutinefunction(method):
-            setattr(store, name, _to_its_end(method))
-    return store
-
-
-def _to_its_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    @functools.wraps(method)
-    async def run(*args: Any, **options: Any) -> Any:
-        task = asyncio.create_task(method(*args, **options))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.done():
-                await asyncio.wait({task})
-            # Whatever came of it, the caller is no longer there to hear it.
-            if not task.cancelled():
-                task.exception()
-            raise
-
-    return run
 
 
 def is_transient(error: BaseException) -> bool:

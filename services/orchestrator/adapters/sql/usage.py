@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.sql.dialect import serialize, upsert
 from services.orchestrator.adapters.sql.tables import consumption, quotas
-from services.orchestrator.adapters.sql.transactions import looking, whole, writing
+from services.orchestrator.adapters.sql.transactions import looking, writing
 from services.orchestrator.domain.messages import Usage
 from services.orchestrator.domain.run import NewRun, Run
 from services.orchestrator.domain.usage import WINDOW, Consumption, Quota, QuotaExceeded, QuotaScope, UsageDay
@@ -125,7 +125,6 @@ def _quota(row: Any) -> Quota:
     )
 
 
-@whole
 class SqlUsage:
     """Quotas and consumption of tenants."""
 
