@@ -99,7 +99,8 @@ class Consents:
     ) -> Consent:
         """Ask for a decision.
 
-        Checkpoint, then request, then journal: after a crash in between the same request is made again, not another.
+        The reply stands in a checkpoint already, then comes the request, then the journal: after a crash in between the
+        same request is made again under its derived id, not another one.
         """
         now = leg.clock.now()
         pending = replace(
@@ -110,13 +111,8 @@ class Consents:
             deadline=now + decision.timeout if decision.timeout else None,
         )
         leg.progress.settle(pending)
-        await leg.commit()
         record = await self._request(leg, pending, decision, parameters_json)
-        if record.state is not RecordState.PENDING:
-            return await self._decided(leg, pending, record)
-        leg.progress.settle(replace(pending, deadline=record.deadline))
-        await leg.record(_asked(pending, record, parameters_json))
-        return Waiting()
+        return self._became(leg, pending, record, parameters_json)
 
     async def look(
         self,
@@ -129,11 +125,16 @@ class Consents:
         """Return what became of a request made earlier; make it again when it was never received."""
         if record is None:
             record = await self._request(leg, pending, decision, parameters_json)
-            if record.state is RecordState.PENDING:
-                await leg.record(_asked(pending, record, parameters_json))
-        if record.state is RecordState.PENDING:
-            return Waiting()
-        return await self._decided(leg, pending, record)
+        return self._became(leg, pending, record, parameters_json)
+
+    def _became(self, leg: Leg, pending: Pending, record: ApprovalRecord, parameters_json: bytes) -> Consent:
+        """Tell of a request that waits, once, or of its decision."""
+        if record.state is not RecordState.PENDING:
+            return self._decided(leg, pending, record)
+        if not pending.announced:
+            leg.post(_asked(pending, record, parameters_json))
+            leg.progress.settle(replace(pending, deadline=record.deadline, announced=True))
+        return Waiting()
 
     async def _request(
         self, leg: Leg, pending: Pending, decision: GateDecision, parameters_json: bytes
@@ -156,8 +157,8 @@ class Consents:
         )
         return await self._approvals.request(leg.spec.principal, request)
 
-    async def _decided(self, leg: Leg, pending: Pending, record: ApprovalRecord) -> Consent:
-        await leg.record(*_resolved(pending, record, leg))
+    def _decided(self, leg: Leg, pending: Pending, record: ApprovalRecord) -> Consent:
+        leg.post(*_resolved(pending, record, leg))
         self._trace_wait(leg, pending, record)
         tool = pending.call.name
         match record.state:

@@ -210,6 +210,7 @@ def _pending_to_pb(pending: Pending) -> pb.PendingV1:
         result=to_pb(pending.result, agent_pb2.Message) if pending.result else None,
         status=agent_pb2.ToolStatus.ValueType(pending.status or 0),
         asked_at=timestamp(pending.asked_at) if pending.asked_at else None,
+        announced=pending.announced,
     )
 
 
@@ -224,6 +225,7 @@ def _pending_from_pb(message: pb.PendingV1) -> Pending:
         result=from_pb(message.result, Message) if message.HasField("result") else None,
         status=ToolStatus(message.status) if message.status else None,
         asked_at=_optional_time(message, "asked_at"),
+        announced=message.announced,
     )
 
 

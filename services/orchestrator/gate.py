@@ -110,7 +110,7 @@ class Gate:
                 group.create_task(self._bring(leg, entry, records, slots, turn))
         for order, pending in twins:
             text = f"'{pending.call.name}' stands twice in this round with the same arguments; it ran once, see above."
-            await self._settle(leg, leg.progress.pending[order], ToolStatus.DUPLICATE, text)
+            self._settle(leg, leg.progress.pending[order], ToolStatus.DUPLICATE, text)
 
     async def _records(self, leg: Leg) -> dict[str, ApprovalRecord]:
         asked = [p.approval_id for p in leg.progress.waiting if p.approval_id]
@@ -147,24 +147,24 @@ class Gate:
             leg.progress.unknown_tools += 1
             offered = [s.name for s in leg.spec.tools]
             text = unknown_tool(call.name, offered, leg.progress.unknown_tools)
-            await self._settle(leg, pending, ToolStatus.UNKNOWN_TOOL, text)
+            self._settle(leg, pending, ToolStatus.UNKNOWN_TOOL, text)
             return None
         try:
             arguments = parse_arguments(call, spec.parameters_json)
         except ArgumentsRefused as error:
             text = f"'{call.name}' did not run: {error}. Correct it and call again."
-            await self._settle(leg, pending, ToolStatus.INVALID, text)
+            self._settle(leg, pending, ToolStatus.INVALID, text)
             return None
         if not pending.arguments_digest:  # not counted yet: neither asked for nor started in an earlier leg
             if tool is not None and (why := leg.dedup.refusal(tool.definition, call.arguments_json)):
-                await self._settle(leg, pending, ToolStatus.DUPLICATE, why)
+                self._settle(leg, pending, ToolStatus.DUPLICATE, why)
                 return None
             if tool is not None and (why := _too_often(leg, tool.definition, call.call_id)):
-                await self._settle(leg, pending, ToolStatus.OVER_BUDGET, why)
+                self._settle(leg, pending, ToolStatus.OVER_BUDGET, why)
                 return None
             if why := exhausted(replace(leg.spec.budget, rounds=None), leg.progress.spent):
                 text = f"'{call.name}' did not run: {why}. Answer with what you have."
-                await self._settle(leg, pending, ToolStatus.OVER_BUDGET, text)
+                self._settle(leg, pending, ToolStatus.OVER_BUDGET, text)
                 return None
             leg.spend(tool_calls=1)
             pending = replace(pending, arguments_digest=_digest(call.arguments_json))
@@ -191,10 +191,10 @@ class Gate:
                     return
                 case Refused(status=status, text=text):
                     leg.spend(tool_calls=-1)
-                    await self._settle(leg, pending, status, text)
+                    self._settle(leg, pending, status, text)
                 case Answered(text=text, failed=failed):
                     status = ToolStatus.FAILED if failed else ToolStatus.COMPLETED
-                    await self._settle(leg, pending, status, outcomes.clean(text))
+                    self._settle(leg, pending, status, outcomes.clean(text))
                 case Granted(edited_json=edited):
                     async with slots:
                         await self._execute(leg, entry, pending, edited, turn)
@@ -205,14 +205,14 @@ class Gate:
         pending = entry.pending
         if pending.started:
             return Granted()
+        if entry.tool is None and leg.spec.client_tools_end_run:
+            leg.progress.settle(replace(pending, pause_kind=PauseKind.CLIENT_TOOL))
+            return Waiting()
         if pending.pause_kind is not None:
             decision = await self._decision(leg, entry)
             record = records.get(pending.approval_id)
             return await self._consents.look(leg, pending, record, decision, entry.parameters_json)
         if entry.tool is None:
-            if leg.spec.client_tools_end_run:
-                leg.progress.settle(replace(pending, pause_kind=PauseKind.CLIENT_TOOL))
-                return Waiting()
             decision = GateDecision(verdict=GateVerdict.ASK)
             return await self._consents.ask(leg, pending, PauseKind.CLIENT_TOOL, decision, entry.parameters_json)
         decision = await self._decision(leg, entry)
@@ -253,7 +253,7 @@ class Gate:
         assert entry.tool is not None
         definition = entry.tool.definition
         if pending.started and definition.effect is Effect.SIDE_EFFECT:
-            await self._settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, outcomes.outcome_unknown(definition.name))
+            self._settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, outcomes.outcome_unknown(definition.name))
             return
         arguments, arguments_json, note = entry.arguments, pending.call.arguments_json, ""
         if edited:
@@ -261,7 +261,7 @@ class Gate:
                 arguments = validate_arguments(edited, entry.parameters_json)
             except ArgumentsRefused as error:
                 text = f"A person changed the arguments, but they do not fit: {error}. It did not run."
-                await self._settle(leg, pending, ToolStatus.INVALID, text)
+                self._settle(leg, pending, ToolStatus.INVALID, text)
                 return
             arguments_json, note = edited, outcomes.edited(definition.name, edited)
         pending = replace(pending, started=True, pause_kind=None)
@@ -385,14 +385,17 @@ class Gate:
             )
         )
         # A read may run again after a crash; anything else must not, so its result is saved with the fact.
-        await (leg.record(*facts) if effect is Effect.READ else leg.commit(*facts))
+        if effect is Effect.READ:
+            leg.post(*facts)
+        else:
+            await leg.commit(*facts)
 
-    async def _settle(self, leg: Leg, pending: Pending, status: ToolStatus, text: str) -> None:
+    def _settle(self, leg: Leg, pending: Pending, status: ToolStatus, text: str) -> None:
         """Give a call a result without running it."""
         shown = outcomes.cut(text, self._settings.result_characters)
         message = outcomes.tool_message(pending.call, shown.text)
         leg.progress.settle(pending.settled(status, message))
-        await leg.record(
+        leg.post(
             ToolCallFinished(
                 call_id=pending.call.call_id,
                 name=pending.call.name,

@@ -63,5 +63,13 @@ class Leg:
         await self.journal.fact(*facts, checkpoint=self.checkpoint(), step_id=self.step_id)
 
     async def record(self, *facts: Fact) -> None:
-        """Record `facts` without a checkpoint."""
+        """Record `facts` without a checkpoint, and return once they are committed."""
         await self.journal.fact(*facts, step_id=self.step_id)
+
+    def post(self, *facts: Fact) -> None:
+        """Record `facts` without waiting: they are committed, in their place, before anyone sees them.
+
+        For what the next commit covers anyway, so that a round costs fewer waits for the disk.
+        """
+        for fact in facts:
+            self.journal.delta(fact, step_id=self.step_id)

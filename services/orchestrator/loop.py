@@ -8,7 +8,7 @@ from enum import Enum
 from services.orchestrator.budget import exhausted, reason_kind
 from services.orchestrator.checks import stop_asked
 from services.orchestrator.context.compaction import Compactor
-from services.orchestrator.domain.events import Notice, Stage, StageChanged, ToolCallProposed
+from services.orchestrator.domain.events import Notice, PauseKind, Stage, StageChanged, ToolCallProposed
 from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
 from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
@@ -120,8 +120,10 @@ class Loop:
         """Work off the round's calls; return why the loop must stop, or None to go on with the next round."""
         progress = leg.progress
         await self._gate.work_off(leg)
-        if progress.waiting:
-            return LoopEnd.CALLER_TOOLS if leg.spec.client_tools_end_run else LoopEnd.WAITING
+        if waiting := progress.waiting:
+            # The run ends for the caller's tools only when nothing else is open: an approval must be waited for.
+            callers = all(p.pause_kind is PauseKind.CLIENT_TOOL for p in waiting)
+            return LoopEnd.CALLER_TOOLS if callers and leg.spec.client_tools_end_run else LoopEnd.WAITING
         # Results stand in the order of their calls, whatever finished first.
         progress.messages += [p.result for p in progress.pending if p.result is not None]
         progress.pending = ()

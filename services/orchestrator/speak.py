@@ -94,12 +94,13 @@ class Speaker:
                         case ModelReply():
                             reply = event
         except ModelError as error:
-            leg.progress.answer = utterance.before + utterance.shown
             if error.timing is not None:
                 leg.journal.delta(_failed(request, spec.model, error), step_id=leg.step_id)
             raise
+        finally:
+            # Also when the run is stopped: what was shown is the partial answer.
+            leg.progress.answer = utterance.before + utterance.shown
         assert reply is not None
-        leg.progress.answer = utterance.before + utterance.shown
         usage = leg.progress.spent.usage + reply.usage
         leg.progress.spent = replace(leg.progress.spent, usage=usage)
         return Spoken(reply=reply, finished=_told(request, reply), shown=utterance.shown)
@@ -111,14 +112,19 @@ class _Utterance:
     def __init__(self, leg: Leg, call_id: str) -> None:
         self._leg = leg
         self._call_id = call_id
+        self._pieces: list[str] = []
         self.before = leg.progress.answer
-        self.shown = ""
+
+    @property
+    def shown(self) -> str:
+        """The text that stands."""
+        return "".join(self._pieces)
 
     def text(self, text: str) -> None:
-        is_first = not self.shown
+        is_first = not self._pieces
         if is_first and self.before and not self.before.endswith(_SEPARATOR):
             text = _SEPARATOR + text
-        self.shown += text
+        self._pieces.append(text)
         self._delta(AnswerDelta(text=text, model_call_id=self._call_id))
         if is_first:
             # Behind the text: a stage is committed before it is shown, and the first token must not wait for that.
@@ -138,7 +144,7 @@ class _Utterance:
         )
 
     async def retract(self, reason: str) -> None:
-        self.shown = ""
+        self._pieces.clear()
         await self._leg.record(AnswerRetracted(model_call_id=self._call_id, reason=reason))
 
     def _delta(self, event: StageChanged | AnswerDelta | ThinkingDelta | ToolCallDelta) -> None:

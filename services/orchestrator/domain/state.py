@@ -34,7 +34,10 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A call of the current round. `result` and `status` are set once it is settled."""
+    """A call of the current round. `result` and `status` are set once it is settled.
+
+    `announced` says that the journal tells of its request, so that it is not told again after a restart.
+    """
 
     call: ToolCall
     pause_kind: PauseKind | None = None
@@ -45,6 +48,7 @@ class Pending:
     result: Message | None = None
     status: ToolStatus | None = None
     asked_at: datetime | None = None
+    announced: bool = False
 
     @property
     def is_waiting(self) -> bool:

@@ -77,7 +77,7 @@ def test_a_long_question_keeps_its_head_and_tail() -> None:
 def test_the_newest_turns_are_kept_whole_and_lose_their_old_marks() -> None:
     call = ToolCall(call_id="c1", name="search", arguments_json=b"{}")
     history = [
-        text_message(Role.USER, "old " * 3_000),
+        text_message(Role.USER, "old " * 8_000),
         text_message(Role.ASSISTANT, "old answer"),
         text_message(Role.USER, "new"),
         Message(role=Role.ASSISTANT, tool_calls=(call,)),
@@ -91,7 +91,7 @@ def test_the_newest_turns_are_kept_whole_and_lose_their_old_marks() -> None:
 
 def test_documents_come_best_first_and_whole() -> None:
     room = Room(window=4_000, output=500, count=safe_estimate)
-    kept = room.fit_documents([finding("a" * 3_000, "a"), finding("b" * 3_000, "b"), finding("c" * 9_000, "c")])
+    kept = room.fit_documents([finding("word " * n, name) for n, name in ((900, "a"), (900, "b"), (3_000, "c"))])
     assert [f.title for f in kept] == ["a", "b"]
 
 

@@ -226,7 +226,6 @@ async def test_a_gated_call_asks_and_does_not_run() -> None:
     assert [p.call.call_id for p in b.leg.progress.waiting] == ["c1"]
     (asked,) = b.journal.of(ApprovalRequested)
     assert (asked.tool, asked.reason, asked.call_id) == ("run_code", "to know", "c1")
-    assert len(b.journal.checkpoints) == 1  # saved before anyone is asked
 
 
 async def test_a_read_only_tool_that_a_policy_names_asks_too() -> None:
@@ -245,6 +244,15 @@ async def test_a_denying_policy_refuses_without_asking() -> None:
     await b.gate.work_off(b.leg)
     assert (tool.executions, b.approvals.requests) == ([], [])
     assert "policy of this agent refuses" in b.results()["c1"]
+
+
+async def test_a_request_is_told_once_also_after_a_restart() -> None:
+    b = bench(FakeTool("run_code", answering("42"), consent=Consent.ASK))
+    b.propose(tool_call("c1", "run_code", query="x"))
+    await b.gate.work_off(b.leg)
+    await b.gate.work_off(b.leg)
+    assert len(b.journal.of(ApprovalRequested)) == 1
+    assert b.leg.progress.waiting[0].announced
 
 
 async def test_approved_runs_once_with_the_asked_arguments() -> None:

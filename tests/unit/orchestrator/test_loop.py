@@ -147,3 +147,17 @@ async def test_callers_tools_may_end_the_run() -> None:
     end, _ = await b.loop(ScriptedModel([reply("", tool_call("c1", "theirs"))])).run(b.leg)
     assert end is LoopEnd.CALLER_TOOLS
     assert b.approvals.requests == []
+
+
+async def test_an_approval_beside_the_callers_tools_is_waited_for_first() -> None:
+    gated = FakeTool("run_code", answering("42"), consent=Consent.ASK)
+    theirs = ToolSpec(name="theirs", description="", parameters_json=b'{"type":"object"}', client_side=True)
+    b = bench(gated, client_tools=(theirs,), client_tools_end_run=True)
+    loop = b.loop(ScriptedModel([reply("", tool_call("c1", "run_code", query="x"), tool_call("c2", "theirs"))]))
+    end, _ = await loop.run(b.leg)
+    assert end is LoopEnd.WAITING
+    b.approvals.settle("c1", RecordState.APPROVED)
+    end, _ = await loop.run(b.leg)
+    assert end is LoopEnd.CALLER_TOOLS
+    assert b.results() == {"c1": "42"}
+    assert [request.call_id for request in b.approvals.requests] == ["c1"]

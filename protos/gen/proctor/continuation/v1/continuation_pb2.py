@@ -26,37 +26,37 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from proctor.agent.v1 import agent_pb2 as proctor_dot_agent_dot_v1_dot_agent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*proctor/continuation/v1/continuation.proto\x12\x17proctor.continuation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cproctor/agent/v1/agent.proto\"\x99\x01\n\x0c\x43ontinuation\x12\x12\n\nmin_reader\x18\x01 \x01(\x05\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12,\n\x08saved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x02v1\x18\n \x01(\x0b\x32 .proctor.continuation.v1.StateV1H\x00\x42\x07\n\x05state\"K\n\x0bPrincipalV1\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\"\xbe\x02\n\tPendingV1\x12(\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1a.proctor.agent.v1.ToolCall\x12\x12\n\npause_kind\x18\x02 \x01(\x05\x12\x18\n\x10\x61rguments_digest\x18\x03 \x01(\x0c\x12\x13\n\x0b\x61pproval_id\x18\x04 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07started\x18\x06 \x01(\x08\x12)\n\x06result\x18\x07 \x01(\x0b\x32\x19.proctor.agent.v1.Message\x12,\n\x06status\x18\x08 \x01(\x0e\x32\x1c.proctor.agent.v1.ToolStatus\x12,\n\x08\x61sked_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x19\n\nSeenCallV1\x12\x0b\n\x03key\x18\x01 \x01(\x0c\",\n\x0cSegmentRefV1\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0c\n\x04kind\x18\x02 \x01(\t\"@\n\x11MessagesSegmentV1\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.proctor.agent.v1.Message\"A\n\x11\x45videnceSegmentV1\x12,\n\x08\x65vidence\x18\x01 \x03(\x0b\x32\x1a.proctor.agent.v1.Evidence\"]\n\nToolSpecV1\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\x0c\x12\x13\n\x0b\x63lient_side\x18\x04 \x01(\x08\"D\n\x0eToolsSegmentV1\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.proctor.continuation.v1.ToolSpecV1\"8\n\x0e\x41gentSegmentV1\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.proctor.agent.v1.Agent\"#\n\nStrategyV1\x12\x15\n\rprogress_json\x18\x01 \x01(\x0c\"\xea\x07\n\x07StateV1\x12\x37\n\tprincipal\x18\x01 \x01(\x0b\x32$.proctor.continuation.v1.PrincipalV1\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.proctor.agent.v1.Sampling\x12.\n\x06output\x18\x05 \x01(\x0b\x32\x1e.proctor.agent.v1.OutputFormat\x12(\n\x06\x62udget\x18\x06 \x01(\x0b\x32\x18.proctor.agent.v1.Budget\x12&\n\x05spent\x18\x07 \x01(\x0b\x32\x17.proctor.agent.v1.Spent\x12\r\n\x05round\x18\x08 \x01(\x05\x12-\n\x05phase\x18\t \x01(\x0e\x32\x1e.proctor.continuation.v1.Phase\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x05\x12\x10\n\x08sequence\x18\x0b \x01(\x03\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x33\n\x07pending\x18\r \x03(\x0b\x32\".proctor.continuation.v1.PendingV1\x12\x37\n\x08segments\x18\x0e \x03(\x0b\x32%.proctor.continuation.v1.SegmentRefV1\x12\x31\n\x04seen\x18\x0f \x03(\x0b\x32#.proctor.continuation.v1.SeenCallV1\x12\x15\n\runknown_tools\x18\x10 \x01(\x05\x12\x15\n\ranswer_so_far\x18\x11 \x01(\t\x12\x12\n\nunattended\x18\x12 \x01(\x08\x12\x15\n\ron_retraction\x18\x13 \x01(\x05\x12\x1c\n\x14\x63lient_tools_end_run\x18\x14 \x01(\x08\x12\x13\n\x0btool_choice\x18\x15 \x01(\t\x12\x35\n\x08strategy\x18\x16 \x01(\x0b\x32#.proctor.continuation.v1.StrategyV1\x12\x0f\n\x07sources\x18\x17 \x03(\t\x12\x13\n\x0b\x61sked_again\x18\x18 \x01(\x08\x12-\n\tpaused_at\x18\x19 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61ttachments\x18\x1a \x03(\t\x12\x19\n\x11\x61nswer_message_id\x18\x1b \x01(\t\x12\x17\n\x0fuser_message_id\x18\x1c \x01(\t\x12\x16\n\x0e\x63losing_reason\x18\x1d \x01(\t\x12\x14\n\x0cinstructions\x18\x1e \x01(\t\x12\x12\n\nturn_start\x18\x1f \x01(\x05\x12\x14\n\x0cnext_call_id\x18  \x01(\t*l\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11PHASE_ROUND_START\x10\x01\x12\x0f\n\x0bPHASE_CALLS\x10\x02\x12\x11\n\rPHASE_CLOSING\x10\x03\x12\x11\n\rPHASE_PREPARE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*proctor/continuation/v1/continuation.proto\x12\x17proctor.continuation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cproctor/agent/v1/agent.proto\"\x99\x01\n\x0c\x43ontinuation\x12\x12\n\nmin_reader\x18\x01 \x01(\x05\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12,\n\x08saved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x02v1\x18\n \x01(\x0b\x32 .proctor.continuation.v1.StateV1H\x00\x42\x07\n\x05state\"K\n\x0bPrincipalV1\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\"\xd1\x02\n\tPendingV1\x12(\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1a.proctor.agent.v1.ToolCall\x12\x12\n\npause_kind\x18\x02 \x01(\x05\x12\x18\n\x10\x61rguments_digest\x18\x03 \x01(\x0c\x12\x13\n\x0b\x61pproval_id\x18\x04 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07started\x18\x06 \x01(\x08\x12)\n\x06result\x18\x07 \x01(\x0b\x32\x19.proctor.agent.v1.Message\x12,\n\x06status\x18\x08 \x01(\x0e\x32\x1c.proctor.agent.v1.ToolStatus\x12,\n\x08\x61sked_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tannounced\x18\n \x01(\x08\"\x19\n\nSeenCallV1\x12\x0b\n\x03key\x18\x01 \x01(\x0c\",\n\x0cSegmentRefV1\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0c\n\x04kind\x18\x02 \x01(\t\"@\n\x11MessagesSegmentV1\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.proctor.agent.v1.Message\"A\n\x11\x45videnceSegmentV1\x12,\n\x08\x65vidence\x18\x01 \x03(\x0b\x32\x1a.proctor.agent.v1.Evidence\"]\n\nToolSpecV1\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\x0c\x12\x13\n\x0b\x63lient_side\x18\x04 \x01(\x08\"D\n\x0eToolsSegmentV1\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.proctor.continuation.v1.ToolSpecV1\"8\n\x0e\x41gentSegmentV1\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.proctor.agent.v1.Agent\"#\n\nStrategyV1\x12\x15\n\rprogress_json\x18\x01 \x01(\x0c\"\xea\x07\n\x07StateV1\x12\x37\n\tprincipal\x18\x01 \x01(\x0b\x32$.proctor.continuation.v1.PrincipalV1\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.proctor.agent.v1.Sampling\x12.\n\x06output\x18\x05 \x01(\x0b\x32\x1e.proctor.agent.v1.OutputFormat\x12(\n\x06\x62udget\x18\x06 \x01(\x0b\x32\x18.proctor.agent.v1.Budget\x12&\n\x05spent\x18\x07 \x01(\x0b\x32\x17.proctor.agent.v1.Spent\x12\r\n\x05round\x18\x08 \x01(\x05\x12-\n\x05phase\x18\t \x01(\x0e\x32\x1e.proctor.continuation.v1.Phase\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x05\x12\x10\n\x08sequence\x18\x0b \x01(\x03\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x33\n\x07pending\x18\r \x03(\x0b\x32\".proctor.continuation.v1.PendingV1\x12\x37\n\x08segments\x18\x0e \x03(\x0b\x32%.proctor.continuation.v1.SegmentRefV1\x12\x31\n\x04seen\x18\x0f \x03(\x0b\x32#.proctor.continuation.v1.SeenCallV1\x12\x15\n\runknown_tools\x18\x10 \x01(\x05\x12\x15\n\ranswer_so_far\x18\x11 \x01(\t\x12\x12\n\nunattended\x18\x12 \x01(\x08\x12\x15\n\ron_retraction\x18\x13 \x01(\x05\x12\x1c\n\x14\x63lient_tools_end_run\x18\x14 \x01(\x08\x12\x13\n\x0btool_choice\x18\x15 \x01(\t\x12\x35\n\x08strategy\x18\x16 \x01(\x0b\x32#.proctor.continuation.v1.StrategyV1\x12\x0f\n\x07sources\x18\x17 \x03(\t\x12\x13\n\x0b\x61sked_again\x18\x18 \x01(\x08\x12-\n\tpaused_at\x18\x19 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61ttachments\x18\x1a \x03(\t\x12\x19\n\x11\x61nswer_message_id\x18\x1b \x01(\t\x12\x17\n\x0fuser_message_id\x18\x1c \x01(\t\x12\x16\n\x0e\x63losing_reason\x18\x1d \x01(\t\x12\x14\n\x0cinstructions\x18\x1e \x01(\t\x12\x12\n\nturn_start\x18\x1f \x01(\x05\x12\x14\n\x0cnext_call_id\x18  \x01(\t*l\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11PHASE_ROUND_START\x10\x01\x12\x0f\n\x0bPHASE_CALLS\x10\x02\x12\x11\n\rPHASE_CLOSING\x10\x03\x12\x11\n\rPHASE_PREPARE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proctor.continuation.v1.continuation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=2159
-  _globals['_PHASE']._serialized_end=2267
+  _globals['_PHASE']._serialized_start=2178
+  _globals['_PHASE']._serialized_end=2286
   _globals['_CONTINUATION']._serialized_start=135
   _globals['_CONTINUATION']._serialized_end=288
   _globals['_PRINCIPALV1']._serialized_start=290
   _globals['_PRINCIPALV1']._serialized_end=365
   _globals['_PENDINGV1']._serialized_start=368
-  _globals['_PENDINGV1']._serialized_end=686
-  _globals['_SEENCALLV1']._serialized_start=688
-  _globals['_SEENCALLV1']._serialized_end=713
-  _globals['_SEGMENTREFV1']._serialized_start=715
-  _globals['_SEGMENTREFV1']._serialized_end=759
-  _globals['_MESSAGESSEGMENTV1']._serialized_start=761
-  _globals['_MESSAGESSEGMENTV1']._serialized_end=825
-  _globals['_EVIDENCESEGMENTV1']._serialized_start=827
-  _globals['_EVIDENCESEGMENTV1']._serialized_end=892
-  _globals['_TOOLSPECV1']._serialized_start=894
-  _globals['_TOOLSPECV1']._serialized_end=987
-  _globals['_TOOLSSEGMENTV1']._serialized_start=989
-  _globals['_TOOLSSEGMENTV1']._serialized_end=1057
-  _globals['_AGENTSEGMENTV1']._serialized_start=1059
-  _globals['_AGENTSEGMENTV1']._serialized_end=1115
-  _globals['_STRATEGYV1']._serialized_start=1117
-  _globals['_STRATEGYV1']._serialized_end=1152
-  _globals['_STATEV1']._serialized_start=1155
-  _globals['_STATEV1']._serialized_end=2157
+  _globals['_PENDINGV1']._serialized_end=705
+  _globals['_SEENCALLV1']._serialized_start=707
+  _globals['_SEENCALLV1']._serialized_end=732
+  _globals['_SEGMENTREFV1']._serialized_start=734
+  _globals['_SEGMENTREFV1']._serialized_end=778
+  _globals['_MESSAGESSEGMENTV1']._serialized_start=780
+  _globals['_MESSAGESSEGMENTV1']._serialized_end=844
+  _globals['_EVIDENCESEGMENTV1']._serialized_start=846
+  _globals['_EVIDENCESEGMENTV1']._serialized_end=911
+  _globals['_TOOLSPECV1']._serialized_start=913
+  _globals['_TOOLSPECV1']._serialized_end=1006
+  _globals['_TOOLSSEGMENTV1']._serialized_start=1008
+  _globals['_TOOLSSEGMENTV1']._serialized_end=1076
+  _globals['_AGENTSEGMENTV1']._serialized_start=1078
+  _globals['_AGENTSEGMENTV1']._serialized_end=1134
+  _globals['_STRATEGYV1']._serialized_start=1136
+  _globals['_STRATEGYV1']._serialized_end=1171
+  _globals['_STATEV1']._serialized_start=1174
+  _globals['_STATEV1']._serialized_end=2176
 # @@protoc_insertion_point(module_scope)

@@ -146,6 +146,7 @@ class PendingV1(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     ASKED_AT_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     pause_kind: _builtins.int
     """What it waits for: 0 nothing yet, else orchestrator.v1.PauseKind's number."""
     arguments_digest: _builtins.bytes
@@ -156,6 +157,8 @@ class PendingV1(_message.Message):
     """Whether ToolCallStarted was committed."""
     status: _agent_pb2.ToolStatus.ValueType
     """Status of the result."""
+    announced: _builtins.bool
+    """Whether the journal tells of the request."""
     @_builtins.property
     def call(self) -> _agent_pb2.ToolCall:
         """The call, canonical arguments included."""
@@ -184,10 +187,11 @@ class PendingV1(_message.Message):
         result: _agent_pb2.Message | None = ...,
         status: _agent_pb2.ToolStatus.ValueType = ...,
         asked_at: _timestamp_pb2.Timestamp | None = ...,
+        announced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["asked_at", b"asked_at", "call", b"call", "deadline", b"deadline", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "asked_at", b"asked_at", "call", b"call", "deadline", b"deadline", "pause_kind", b"pause_kind", "result", b"result", "started", b"started", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "asked_at", b"asked_at", "call", b"call", "deadline", b"deadline", "pause_kind", b"pause_kind", "result", b"result", "started", b"started", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
