@@ -93,6 +93,9 @@ class Speaker:
                             leg.journal.delta(Notice(code=code, text=text), step_id=leg.step_id)
                         case ModelReply():
                             reply = event
+                    if leg.journal.congested:
+                        # The database lags: the model waits, instead of its text filling the memory.
+                        await leg.journal.settle()
         except ModelError as error:
             if error.timing is not None:
                 leg.journal.delta(_failed(request, spec.model, error), step_id=leg.step_id)

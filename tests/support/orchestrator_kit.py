@@ -71,6 +71,7 @@ class FakeJournal:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     cancelled_by: str = ""
     last_sequence: int = 0
+    congested: bool = False
 
     def delta(self, event: Event, step_id: str = "") -> None:
         self.events.append(event)
