@@ -145,7 +145,7 @@ class Runs:
                 model=spec.model,
                 user_message_id=spec.user_message_id,
                 trace_id=new.run.trace_id,
-                question=new.run.question,
+                question=progress.messages[progress.turn_start].text.strip(),
             )
         )
         self._workforce.begin(journal, spec, progress, Start())
