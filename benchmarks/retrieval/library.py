@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from opentelemetry.trace import NoOpTracer
 
 from services.chassis.clock import RandomIds, SystemClock
 from services.chassis.database import migrate, open_engine
@@ -153,7 +152,6 @@ class Bench:
             tuning,
             self.anchors if anchors else None,
             SystemClock(),
-            NoOpTracer(),
             rewriter=LocalRewriter(),
         )
 

@@ -41,6 +41,7 @@ from services.retrieval.chunk import Cutting
 from services.retrieval.embedding import Embeddings, EmbedWorker
 from services.retrieval.extract import TextExtractor
 from services.retrieval.ingest import Ingest
+from services.retrieval.observe import ObservedEmbedder
 from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
 from services.retrieval.purge import Purger
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
@@ -88,7 +89,8 @@ async def _assemble(
 
     index = await _open_index(settings)
     opened.push_async_callback(index.close)
-    embedder = _open_embedder(settings)
+    plain = _open_embedder(settings)
+    embedder = ObservedEmbedder(plain, platform.telemetry) if plain else None
     if embedder is not None:
         opened.push_async_callback(embedder.close)
     parser = ProcessParser(
@@ -138,11 +140,10 @@ async def _assemble(
         tuning(settings),
         anchors,
         clock,
-        platform.telemetry.tracer("services.retrieval"),
         rewriter=_open_rewriter(settings, opened),
     )
     retrieval = RetrievalServicer(
-        search,
+        ObservedSearch(search, platform.telemetry),
         library,
         Embeddings(embedder),
         _open_web(settings, parser, clock, opened),

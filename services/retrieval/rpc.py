@@ -17,7 +17,7 @@ from services.retrieval import codec
 from services.retrieval.domain.library import SourceCounts
 from services.retrieval.embedding import Embeddings
 from services.retrieval.extract import TextExtractor
-from services.retrieval.search import Search
+from services.retrieval.observe import Searching
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Part, Uploads
 from services.retrieval.web import Web
@@ -29,7 +29,7 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
     """retrieval.v1.RetrievalService."""
 
     def __init__(
-        self, search: Search, library: Library, embeddings: Embeddings, web: Web, extractor: TextExtractor
+        self, search: Searching, library: Library, embeddings: Embeddings, web: Web, extractor: TextExtractor
     ) -> None:
         self._search = search
         self._extractor = extractor

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from opentelemetry.trace import SpanKind, Tracer
-
-from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.identity import Principal
 from services.retrieval import rank
@@ -84,7 +81,6 @@ class Search:
         tuning: Tuning,
         anchors: Anchors | None,
         clock: Clock,
-        tracer: Tracer,
         *,
         rewriter: Rewriter,
         reranker: Reranker | None = None,
@@ -97,22 +93,15 @@ class Search:
         self._tuning = tuning
         self._anchors = anchors
         self._clock = clock
-        self._tracer = tracer
         self._rewriter = rewriter
         self._reranker = reranker
 
     async def run(self, principal: Principal, question: Question) -> Found:
         """Return what answers the question; no hits when nothing reaches the floor."""
         started = self._clock.monotonic()
-        with self._tracer.start_as_current_span(names.SPAN_RETRIEVAL, kind=SpanKind.INTERNAL) as span:
-            attempt = await self._attempt(principal, question)
-            await self._search(attempt)
-            hits = await self._shown(attempt)
-            span.set_attribute(names.GEN_AI_OPERATION_NAME, "retrieval")
-            span.set_attribute(names.GEN_AI_RETRIEVAL_TOP_K, question.top_k or self._tuning.top_k)
-            span.set_attribute(names.RETRIEVAL_STAGES, list(attempt.stages))
-            span.set_attribute(names.RETRIEVAL_HITS_COUNT, len(hits))
-            span.set_attribute(names.RETRIEVAL_BEST_SCORE, attempt.best)
+        attempt = await self._attempt(principal, question)
+        await self._search(attempt)
+        hits = await self._shown(attempt)
         return Found(
             hits=tuple(hits),
             notices=tuple(attempt.notices.values()),

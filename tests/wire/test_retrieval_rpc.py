@@ -13,7 +13,7 @@ from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from services.chassis.errors import from_rpc_error
 from tests.support import retrieval_files as files
-from tests.support.platform import principal
+from tests.support.platform import principal, recorded_telemetry, test_platform
 from tests.support.retrieval_service import Retrieval, parts, running
 
 HOTELS = "# Travel\n\nHotels in Oslo cost up to 210 euro a night.\n\n## Cars\n\nThe mileage rate is 38 cents.\n"
@@ -220,6 +220,25 @@ async def test_a_hit_tells_what_it_is_where_it_stands_and_how_it_was_found(fille
     assert hit.provenance.end - hit.provenance.start == len(hit.text)
     assert list(found.stages) == ["question"]
     assert found.took.ToNanoseconds() > 0
+
+
+async def test_a_search_is_a_span_and_numbers_without_its_question(tmp_path: Path) -> None:
+    recorded = recorded_telemetry()
+    async with running(tmp_path, platform=test_platform(telemetry=recorded.telemetry)) as retrieval:
+        await retrieval.create("handbook")
+        await retrieval.ingest("handbook", {"travel.md": HOTELS})
+        await retrieval.search("mileage rate", sources=["handbook"])
+        await retrieval.search("dress code")
+
+    found, empty = (span for span in recorded.spans() if span.name.startswith("retrieval"))
+    assert found.name == "retrieval handbook"
+    assert found.attributes is not None
+    assert found.attributes["proctor.retrieval.hits_count"] == 1
+    assert found.attributes["proctor.retrieval.stages"] == ("question",)
+    assert "mileage" not in str(found.attributes)
+    assert empty.attributes is not None
+    assert empty.attributes["proctor.retrieval.hits_count"] == 0
+    assert len(recorded.points("proctor.retrieval.duration")) == len(recorded.points("proctor.retrieval.empty")) == 1
 
 
 async def test_chinese_questions_find_chinese_passages(filled: Retrieval) -> None:

@@ -132,8 +132,8 @@ class LanceIndex:
             return
         if any("vector" in index.columns for index in await table.list_indices()):
             return
-        async with self._writing:
-            await table.create_index("vector", config=IvfPq(distance_type="cosine"))
+        # Minutes at 100 k vectors, and beside writes: it reads one version and is added to the newest.
+        await table.create_index("vector", config=IvfPq(distance_type="cosine"))
 
     async def _unfolded(self, table: AsyncTable) -> int:
         """Return how many rows the indexes of the table have not seen yet."""
