@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any
 
@@ -257,7 +257,7 @@ async def test_another_tenant_sees_nothing_of_it(running: Suite, upstream: Upstr
     runs = RunServiceStub(running.channels["orchestrator"])
     approvals = ApprovalServiceStub(running.channels["approval"])
     approval_id = asked(events)["approval_id"]
-    attempts = [
+    attempts: list[Awaitable[Any]] = [
         runs.GetRun(run_pb.GetRunRequest(run_id=run_id), metadata=stranger),
         runs.CancelRun(run_pb.CancelRunRequest(run_id=run_id), metadata=stranger),
         approvals.Decide(

@@ -39,6 +39,7 @@ async def test_a_turn_is_kept_and_the_conversation_is_found_by_what_was_said(
 ) -> None:
     conversation = await start(running, upstream, "How tall is the Zugspitze?", "2962 metres.")
     assert await told(running, conversation) == [("user", "How tall is the Zugspitze?"), ("assistant", "2962 metres.")]
+    found: list[dict[str, Any]] = []
     for query in ("zugspitze", "2962"):
         found = (await running.http.get("/v1/conversations", params={"query": query})).json()["conversations"]
         assert [entry["conversation_id"] for entry in found] == [conversation]

@@ -77,6 +77,11 @@ class FakeJournal:
         self.events.append(event)
         self.last_sequence += 1
 
+    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "") -> None:
+        self.events += events
+        self.last_sequence += len(events)
+        self.checkpoints.append(checkpoint)
+
     async def fact(self, *events: Event, step_id: str = "", checkpoint: Checkpoint | None = None, **rest: Any) -> None:
         await asyncio.sleep(0)
         if self.cancelled_by and any(isinstance(event, ToolCallStarted) for event in events):
@@ -161,8 +166,9 @@ class FakeApprovals:
         self.cancelled.append(approval_id)
 
     async def changes(self) -> AsyncIterator[str]:
-        return
-        yield ""
+        nothing: tuple[str, ...] = ()
+        for change in nothing:
+            yield change
 
     def settle(self, call_id: str, state: RecordState, **changes: Any) -> None:
         """Decide the request of one call."""

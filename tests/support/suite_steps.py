@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +36,7 @@ async def ingest_handbook(suite: Client, source: str = "handbook") -> None:
 
 async def follow(
     suite: Client, method: str, url: str, *, body: Mapping[str, Any] | None = None, **headers: str
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any], None]:
     """Yield a run's events as they come; each has `kind` beside the journal's own fields."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with suite.http.stream(method, url, json=body, headers=sent) as response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -31,6 +31,9 @@ from services.chassis.identity import Principal
 from tests.support.suite import LOCAL, Suite, suite
 from tests.support.upstream import Upstream
 from tests.support.upstream_script import Reach, Say, Turn, Wait, call, say
+
+if TYPE_CHECKING:
+    from proctor.orchestrator.v1.run_service_pb2_grpc import RunServiceAsyncStub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NARROW = Principal(tenant="local", user="bob", scopes=frozenset({"runs"}))
@@ -60,7 +63,7 @@ async def running(upstream: Upstream) -> AsyncIterator[Suite]:
 
 
 @pytest.fixture
-def runs(running: Suite) -> RunServiceStub:
+def runs(running: Suite) -> RunServiceAsyncStub:
     return RunServiceStub(running.channels["orchestrator"])
 
 
@@ -97,7 +100,7 @@ def kinds(events: list[events_pb2.RunEvent]) -> list[str]:
 
 
 async def test_start_run_streams_numbered_events_to_the_terminal_one(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     upstream.script(say("Yes."))
     events = await collect(runs.StartRun(asking("Is it?"), metadata=running.metadata()))
@@ -108,7 +111,7 @@ async def test_start_run_streams_numbered_events_to_the_terminal_one(
 
 
 async def test_start_run_sends_heartbeats_while_the_model_is_silent(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     gate = Wait()
     upstream.script(Turn(steps=(gate, Say(pieces=("At last.",)))))
@@ -120,12 +123,12 @@ async def test_start_run_sends_heartbeats_while_the_model_is_silent(
     assert kinds(await collect(stream))[-1] == "run_completed"
 
 
-async def test_a_request_without_identity_is_refused(runs: RunServiceStub) -> None:
+async def test_a_request_without_identity_is_refused(runs: RunServiceAsyncStub) -> None:
     failure = await refused(runs.StartRun(asking("Who am I?")))
     assert (failure.code, failure.reason) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
 
 
-async def test_a_request_that_breaks_a_rule_names_the_field(running: Suite, runs: RunServiceStub) -> None:
+async def test_a_request_that_breaks_a_rule_names_the_field(running: Suite, runs: RunServiceAsyncStub) -> None:
     request = asking("x", sampling=agent_pb2.Sampling(temperature=9))
     failure = await refused(runs.StartRun(request, metadata=running.metadata()))
     assert failure.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -133,7 +136,7 @@ async def test_a_request_that_breaks_a_rule_names_the_field(running: Suite, runs
 
 
 async def test_watch_run_replays_after_a_sequence_and_can_end_there(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     gate, here = Wait(), asyncio.Event()
     upstream.script(Turn(steps=(Say(pieces=("One ",)), Reach(event=here), gate, Say(pieces=("two.",)))))
@@ -151,7 +154,7 @@ async def test_watch_run_replays_after_a_sequence_and_can_end_there(
     assert rest[-1].run_completed.text == "One two."
 
 
-async def test_an_unknown_run_is_not_found_by_every_call(running: Suite, runs: RunServiceStub) -> None:
+async def test_an_unknown_run_is_not_found_by_every_call(running: Suite, runs: RunServiceAsyncStub) -> None:
     identity = running.metadata()
     for attempt in (
         runs.GetRun(run_service_pb2.GetRunRequest(run_id="nope"), metadata=identity),
@@ -164,14 +167,18 @@ async def test_an_unknown_run_is_not_found_by_every_call(running: Suite, runs: R
         assert "'nope'" in failure.message
 
 
-async def test_another_users_run_is_not_found_either(running: Suite, runs: RunServiceStub, upstream: Upstream) -> None:
+async def test_another_users_run_is_not_found_either(
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
+) -> None:
     upstream.script(say("Mine."))
     events = await collect(runs.StartRun(asking("Mine?"), metadata=running.metadata()))
     request = run_service_pb2.GetRunRequest(run_id=events[0].run_id)
     assert (await refused(runs.GetRun(request, metadata=running.metadata(NARROW)))).reason == "RUN_NOT_FOUND"
 
 
-async def test_resume_of_a_run_that_does_not_wait(running: Suite, runs: RunServiceStub, upstream: Upstream) -> None:
+async def test_resume_of_a_run_that_does_not_wait(
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
+) -> None:
     upstream.script(say("Done."))
     events = await collect(runs.StartRun(asking("Done?"), metadata=running.metadata()))
     decision = run_service_pb2.CallDecision(
@@ -183,7 +190,7 @@ async def test_resume_of_a_run_that_does_not_wait(running: Suite, runs: RunServi
 
 
 async def test_a_client_tool_pauses_the_run_and_its_result_resumes_it(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     upstream.script(call("lookup", '{"key": "a"}'), say("It is 7."))
     tool = agent_pb2.ClientTool(name="lookup", parameters_json=b'{"type":"object"}')
@@ -204,7 +211,7 @@ async def test_a_client_tool_pauses_the_run_and_its_result_resumes_it(
 
 
 async def test_cancel_run_returns_at_once_and_a_finished_run_stays(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     here = asyncio.Event()
     upstream.script(Turn(steps=(Reach(event=here), Wait())))
@@ -219,7 +226,7 @@ async def test_cancel_run_returns_at_once_and_a_finished_run_stays(
 
 
 async def test_leaving_cancels_only_when_the_request_says_so(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     for choice, state in (
         (run_service_pb2.ON_DISCONNECT_CANCEL, run_service_pb2.RUN_STATE_CANCELLED),
@@ -239,7 +246,7 @@ async def test_leaving_cancels_only_when_the_request_says_so(
 
 
 async def test_runs_beyond_the_queue_are_told_when_to_come_back(
-    running: Suite, runs: RunServiceStub, upstream: Upstream
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
 ) -> None:
     gate = Wait()
     upstream.default = Turn(steps=(gate, Say(pieces=("Done.",))))
@@ -255,7 +262,7 @@ async def test_runs_beyond_the_queue_are_told_when_to_come_back(
     assert len({first.run_id for first in firsts}) == 3
 
 
-async def test_list_runs_pages_newest_first(running: Suite, runs: RunServiceStub, upstream: Upstream) -> None:
+async def test_list_runs_pages_newest_first(running: Suite, runs: RunServiceAsyncStub, upstream: Upstream) -> None:
     for number in range(3):
         upstream.script(say("Yes."))
         await collect(runs.StartRun(asking(f"Number {number}?"), metadata=running.metadata()))
@@ -302,7 +309,9 @@ async def test_an_attachment_comes_back_byte_for_byte_and_only_to_its_owner(runn
         assert (await refused(stub.GetArtifact(request, metadata=someone))).reason == "ARTIFACT_NOT_FOUND"
 
 
-async def test_conversations_are_their_owners_alone(running: Suite, runs: RunServiceStub, upstream: Upstream) -> None:
+async def test_conversations_are_their_owners_alone(
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
+) -> None:
     upstream.script(say("Kept."))
     events = await collect(runs.StartRun(asking("Keep it?"), metadata=running.metadata()))
     conversation = events[0].run_started.conversation_id
@@ -312,7 +321,7 @@ async def test_conversations_are_their_owners_alone(running: Suite, runs: RunSer
     )
     assert [m.message.parts[0].text for m in found.messages] == ["Keep it?", "Kept."]
     bob = running.metadata(NARROW)
-    ids = {"conversation_id": conversation}
+    ids: dict[str, Any] = {"conversation_id": conversation}
     attempts = [
         stub.GetConversation(conversation_service_pb2.GetConversationRequest(**ids), metadata=bob),
         stub.RenameConversation(conversation_service_pb2.RenameConversationRequest(title="x", **ids), metadata=bob),

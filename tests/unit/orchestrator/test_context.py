@@ -163,9 +163,11 @@ async def test_a_summary_that_does_not_shrink_is_dropped() -> None:
 
 async def test_a_failing_summary_never_fails_the_run() -> None:
     class Broken(ScriptedModel):
-        async def stream(self, request: object):  # type: ignore[no-untyped-def,override]
+        async def stream(self, request: object):  # type: ignore[no-untyped-def]
+            nothing: tuple[object, ...] = ()
+            for piece in nothing:
+                yield piece
             raise ModelUnreachable("m1", "is away")
-            yield
 
     b = bench()
     b.window = 16_000
