@@ -41,7 +41,7 @@ from services.retrieval.chunk import Cutting
 from services.retrieval.embedding import Embeddings, EmbedWorker
 from services.retrieval.extract import TextExtractor
 from services.retrieval.ingest import Ingest
-from services.retrieval.observe import ObservedEmbedder
+from services.retrieval.observe import ObservedEmbedder, ObservedSearch
 from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
 from services.retrieval.purge import Purger
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
