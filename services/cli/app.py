@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from services.cli.approvals import approval_row, export_audit, show_audit, verify_audit, watch_approvals
 from services.cli.ask import Decider, ask, decide, follow
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
@@ -143,7 +143,7 @@ def list_approvals(
     params = {} if everything else {"state": "pending"}
     table = _table("approval", "state", "tool", "asked by", "reason")
     for approval in _gateway().pages("/v1/approvals", "approvals", params):
-        table.add_row(*_approval_row(approval))
+        table.add_row(*approval_row(approval))
     console.print(table)
 
 
@@ -168,9 +168,22 @@ def deny(
 
 @approvals.command()
 def watch() -> None:
-    """Print requests and decisions as they come, until Ctrl-C."""
-    for event in _gateway().stream("GET", "/v1/approvals/stream"):
-        console.print(" · ".join(_approval_row(json.loads(event.data))), highlight=False)
+    """Show requests and decisions as they come, as a live table in a terminal, until Ctrl-C."""
+    watch_approvals(_gateway(), console)
+
+
+@approvals.command()
+def audit(
+    verify: Annotated[bool, typer.Option("--verify", help="Recompute the hash chain and say where it breaks.")] = False,
+    export: Annotated[Path | None, typer.Option(help="Write the log to this file as JSON lines.")] = None,
+) -> None:
+    """Show who decided what; the log is append-only and each entry is chained to the one before by its hash."""
+    if export is not None:
+        console.print(f"{export_audit(_gateway(), export)} entries written to {export}", highlight=False)
+    if verify and not verify_audit(_gateway(), console):
+        raise typer.Exit(1)
+    if not verify and export is None:
+        show_audit(_gateway(), console)
 
 
 @sources.command("list")
@@ -223,12 +236,6 @@ def revoke_key(key_id: Annotated[str, typer.Argument(help="Key id.")]) -> None:
 def _table(first: str, *columns: str) -> Table:
     """Return a table whose first column, an id to be copied, is never cut."""
     return Table(Column(first, no_wrap=True, min_width=32), *columns, box=None, header_style="bold")
-
-
-def _approval_row(approval: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    texts = (approval["tool"], approval["requested_by"], approval["reason"])
-    tool, asker, reason = (escape(plain(text)) for text in texts)
-    return approval["approval_id"], _word(approval["state"], "APPROVAL_STATE_"), tool, asker, reason
 
 
 def _word(value: object, prefix: str) -> str:

@@ -65,6 +65,14 @@ class Gateway:
                 return
             query["page_token"] = page["next_page_token"]
 
+    def lines(self, path: str) -> Iterator[str]:
+        """Yield the lines of a download."""
+        with self._reaching(), self._client.stream("GET", path) as reply:
+            if reply.is_error:
+                reply.read()
+            raise_for_problem(reply)
+            yield from (line for line in reply.iter_lines() if line)
+
     def stream(self, method: str, path: str, **arguments: Any) -> Iterator[ServerEvent]:
         """Yield server-sent events until the server ends the stream."""
         headers = {"Accept": "text/event-stream", **arguments.pop("headers", {})}
