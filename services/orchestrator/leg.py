@@ -62,6 +62,10 @@ class Leg:
         """Record `facts` together with a checkpoint."""
         await self.journal.fact(*facts, checkpoint=self.checkpoint(), step_id=self.step_id)
 
+    def save(self, *facts: Fact) -> None:
+        """Record `facts` together with a checkpoint, without waiting for the disk."""
+        self.journal.save(self.checkpoint(), *facts, step_id=self.step_id)
+
     async def record(self, *facts: Fact) -> None:
         """Record `facts` without a checkpoint, and return once they are committed."""
         await self.journal.fact(*facts, step_id=self.step_id)

@@ -129,7 +129,8 @@ class Loop:
         progress.pending = ()
         progress.round += 1
         progress.phase = Phase.ROUND_START
-        await leg.commit()
+        # Effects were saved when they happened; what this adds is read again after a crash.
+        leg.save()
         return None
 
 

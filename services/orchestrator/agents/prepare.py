@@ -50,7 +50,8 @@ class Preparer:
         system = self._system(leg, documents if in_system else "")
         progress.replace_messages([system, *history, *turn], 1 + len(history))
         progress.phase = Phase.ROUND_START
-        await leg.commit(*facts)
+        # A crash before it is written costs a search, which is made again.
+        leg.save(*facts)
 
     def _system(self, leg: Leg, documents: str) -> Message:
         spec = leg.spec

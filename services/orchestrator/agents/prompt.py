@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import grpc
 from jinja2 import StrictUndefined, TemplateError, meta
@@ -58,6 +59,8 @@ class Prompts:
 
     def __init__(self) -> None:
         self._environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        # Compiling a template takes longer than everything else before the first model call.
+        self._compiled = lru_cache(maxsize=256)(self._environment.from_string)
 
     def check(self, template: str) -> None:
         """Raise PromptInvalid when `template` does not compile or names an unknown variable."""
@@ -70,12 +73,14 @@ class Prompts:
 
     def places_documents(self, agent: Agent) -> bool:
         """Whether the agent's template itself places the documents."""
+        if "documents" not in agent.prompt:
+            return False
         return "documents" in meta.find_undeclared_variables(self._environment.parse(agent.prompt))
 
     def render(self, agent: Agent, context: PromptContext) -> str:
         """Return the system prompt of `agent`, or raise PromptInvalid."""
         try:
-            return self._environment.from_string(agent.prompt or DEFAULT_PROMPT).render(
+            return self._compiled(agent.prompt or DEFAULT_PROMPT).render(
                 agent=agent.name,
                 description=agent.description,
                 today=context.today.date().isoformat(),

@@ -197,6 +197,14 @@ class RunJournal:
             )
         )
 
+    def save(self, checkpoint: Checkpoint, *events: Fact, step_id: str = "") -> None:
+        """Record `events` with a checkpoint without waiting: for state that a crash may cost, since it is made again.
+
+        Later facts are committed after it, so whoever awaits one of those has this too.
+        """
+        if self.is_open:
+            self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint))
+
     async def finish(
         self,
         event: Terminal,
