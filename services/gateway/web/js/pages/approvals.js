@@ -9,7 +9,7 @@ import { QuestionCard } from "../render/questions.js";
 import { bare, embedded, millis } from "../wire.js";
 
 const STATES = { pending: ["pending"], decided: ["approved", "edited", "denied", "expired", "cancelled", "answered"], all: [] };
-const REFRESH = 4000; // ms between looks while the page is open
+const REFRESH = 900; // ms between looks while the page is open: a decision made elsewhere shows within a second
 
 export class ApprovalsPage {
   #cards = new Map(); // pending cards by id; a card in use is never rebuilt
