@@ -15,19 +15,17 @@ from services.sandbox.sandboxd.cgroups import Group
 from services.sandbox.sandboxd.config import Bounds
 from services.sandbox.sandboxd.launcher import Launcher
 from services.sandbox.sandboxd.loop import Loop
+from services.sandbox.sandboxd.meter import Meter
 from services.sandbox.sandboxd.output import Drain
-from services.sandbox.sandboxd.task import OWN_PROCESSES, Outcome, Task, rlimits
+from services.sandbox.sandboxd.task import Outcome, Task, rlimits
 
 # Seconds between SIGINT and SIGKILL, by why the code is stopped: after a wall limit it may still save its work;
 # after a cancel nobody waits for it.
 _GRACE = {"TIMEOUT": 2.0, "CANCELLED": 0.3, "CPU": 0.2, "OUTPUT_LIMIT": 0.1, "OOM": 0.0}
 _HARVEST_GRACE = 2.0
-_WATCHDOG_SLACK = 32 << 20
 _KILLED = 128 + signal.SIGKILL
 # With so many processes a polite request is not heard in time: a fork bomb fills both cores.
 _CROWD = 16
-# A group refuses a fork only after copying the address space; RLIMIT_NPROC refuses before and must come first.
-_GROUP_MARGIN = 4
 
 
 class Listener(Protocol):
@@ -61,10 +59,8 @@ class Worker:
         self._init_pid = 0
         self._why = ""
         self._kill_at = self._abandon_at = float("inf")
-        self._started = self._cpu_before = 0.0
-        self._kills_before = 0
-        self._memory_before = 0
-        self._peak = 0
+        self._started = 0.0
+        self._meter = Meter(group, bounds)
         self._control, theirs = frames.pair()
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._control.settimeout(0)
@@ -95,21 +91,18 @@ class Worker:
         assert self.task is None
         self.parked, self.task, self._why = False, task, ""
         bounds = self._bounds
-        if self.group is not None:
-            self.group.limit(memory=task.memory + bounds.disk_bytes, pids=task.pids + OWN_PROCESSES + _GROUP_MARGIN)
-            self._kills_before = self.group.memory_kills()
         for drain in self._drains.values():
             drain.reset()
-        if self.group is None:
-            # What the zygote imported is not the code's; a group does not count it either.
-            self._memory_before = processes.usage(self._init_pid, memory_limit=0).memory
-        self._cpu_before, self._started, self._peak = self._cpu(), self._loop.now(), 0
+        self._meter.begin(task)
+        self._started = self._loop.now()
         self._kill_at = self._abandon_at = float("inf")
         header = {
             "kind": "run",
             "session": task.session,
             "files": [name for name, _ in task.files],
-            "rlimits": rlimits(task, bounds, self._data_bytes(), count_processes=self.launcher.own_users),
+            "rlimits": rlimits(
+                task, bounds, processes.data_bytes(self._init_pid), count_processes=self.launcher.own_users
+            ),
             "bounds": {
                 "files": bounds.artifacts,
                 "file_bytes": bounds.artifact_bytes,
@@ -153,19 +146,8 @@ class Worker:
             self.stop("TIMEOUT")
         elif any(d.total > d.keep * self._bounds.flood_factor for d in self._drains.values()):
             self.stop("OUTPUT_LIMIT")
-        elif self.group is not None:
-            if self.group.cpu() - self._cpu_before > task.cpu:
-                self.stop("CPU")
-        elif self._init_pid:
-            # RLIMIT_DATA should be met first: its MemoryError tells the code more than a kill.
-            most = task.memory + _WATCHDOG_SLACK
-            usage = processes.usage(self._init_pid, memory_limit=self._memory_before + most)
-            used = usage.memory - self._memory_before
-            self._peak = max(self._peak, used)
-            if used > most:
-                self.stop("OOM")
-            elif usage.cpu - self._cpu_before > task.cpu:
-                self.stop("CPU")
+        elif why := self._meter.exceeded(task):
+            self.stop(why)
 
     def _read(self) -> None:
         try:
@@ -184,9 +166,9 @@ class Worker:
 
     def _handle(self, frame: frames.Frame) -> None:
         match frame.header["kind"]:
-            case "hello":
+            case "hello" if not self._init_pid:
                 self._join(frame)
-            case "parked":
+            case "parked" if self.task is None:
                 self.parked = True
                 self.listener.parked(self)
             case "done" if self.task is not None:
@@ -199,9 +181,7 @@ class Worker:
         self._init_pid = frame.pid
         self._pidfd = os.pidfd_open(frame.pid)
         self._device = os.fstat(frame.fds[0]).st_dev
-        if self.group is not None:
-            self.group.limit(memory=1 << 30, pids=16)
-            self.group.add(frame.pid)
+        self._meter.join(frame.pid)
         self._order("go")
 
     def _collect(self, frame: frames.Frame) -> None:
@@ -232,17 +212,14 @@ class Worker:
     def _verdict(self, exit_code: int) -> str:
         if self._why:
             return self._why
-        if exit_code == _KILLED and self._memory_killed():
+        if exit_code == _KILLED and self._meter.memory_killed():
             return "OOM"
         if exit_code == 128 + signal.SIGXCPU:
             return "CPU"
         return "OK" if exit_code == 0 else "ERROR"
 
     def _verdict_of_loss(self) -> str:
-        return "OOM" if self._memory_killed() else self._why or "SANDBOX_ERROR"
-
-    def _memory_killed(self) -> bool:
-        return self.group is not None and self.group.memory_kills() > self._kills_before
+        return "OOM" if self._meter.memory_killed() else self._why or "SANDBOX_ERROR"
 
     def _end(self, status: str, *, exit_code: int = 0, detail: str = "") -> None:
         if self.task is not None:
@@ -257,8 +234,8 @@ class Worker:
         for drain in self._drains.values():
             drain.finish()
         outcome.wall = self._loop.now() - self._started
-        outcome.cpu = max(0.0, self._cpu() - self._cpu_before)
-        outcome.peak_memory = self.group.peak_memory() if self.group is not None else self._peak
+        outcome.cpu = self._meter.cpu()
+        outcome.peak_memory = self._meter.peak_memory()
         outcome.stdout_truncated = self._drains["stdout"].truncated
         outcome.stderr_truncated = self._drains["stderr"].truncated
         self.task = None
@@ -291,12 +268,3 @@ class Worker:
     def _order(self, kind: str) -> None:
         with contextlib.suppress(frames.ChannelClosed, BlockingIOError):
             frames.send(self._control, {"kind": kind})
-
-    def _cpu(self) -> float:
-        if self.group is not None:
-            return self.group.cpu()
-        return processes.usage(self._init_pid, memory_limit=1 << 62).cpu if self._init_pid else 0.0
-
-    def _data_bytes(self) -> int:
-        """Return how much private memory the parked interpreter has mapped, which the code is not charged for."""
-        return processes.data_bytes(self._init_pid) if self._init_pid else 0
