@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,26 +61,41 @@ def only_one(layout: Layout) -> Iterator[None]:
 async def run_processes(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run each service as a process of its own."""
     group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": "1"})
+    members = _members(layout)
     return await _supervised(
         console,
-        start=lambda: _start_processes(group, layout, console),
-        failure=group.wait,
+        start=lambda: _start_processes(group, members, console),
+        failure=lambda: _watch_processes(group, members, console),
         then=lambda: then(layout),
         stop=group.stop,
     )
 
 
-async def _start_processes(group: Group, layout: Layout, console: Console) -> None:
-    # All processes load at once, which takes most of the time; each is built once the waves before it answer.
+def _members(layout: Layout) -> list[Member]:
+    """Return the members in order; each is built once those of the waves before it answer that must serve."""
     members: list[Member] = []
     before: list[str] = []
     for wave in WAVES:
         members += [_member(layout, name, before) for name in wave]
-        before += [layout.address(name) for name in wave]
+        before += [layout.address(name) for name in wave if name not in MAY_NOT_SERVE]
+    return members
+
+
+async def _start_processes(group: Group, members: Sequence[Member], console: Console) -> None:
+    # All processes load at once, which is most of a start.
     for member in members:
         await group.spawn(member)
     for member in members:
-        tell_health(console, member.name, serves=await group.healthy(member))
+        if member.name not in MAY_NOT_SERVE:
+            tell_health(console, member.name, serves=await group.healthy(member))
+
+
+async def _watch_processes(group: Group, members: Sequence[Member], console: Console) -> None:
+    """Tell of those that nobody waits for, and return never: raise MemberFailed for the first that ends."""
+    for member in members:
+        if member.name in MAY_NOT_SERVE:
+            tell_health(console, member.name, serves=await group.healthy(member))
+    await group.wait()
 
 
 def _member(layout: Layout, name: str, before: Sequence[str]) -> Member:
@@ -100,6 +116,8 @@ async def _healthy(layout: Layout, name: str) -> bool:
 
 async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run every service on this event loop; calls between them still cross real channels."""
+    # Children are replaced by another program at once, so what a library says about forking does not concern us.
+    warnings.filterwarnings("ignore", message="lancedb fork support", category=RuntimeWarning)
     log = (layout.logs / "proctor.log").open("a", encoding="utf-8")
     configure_logs("proctor", environ.get("PROCTOR_LOG_LEVEL", "INFO"), log)
     stops: list[Callable[[], Awaitable[None]]] = []
