@@ -247,6 +247,15 @@ async def test_repeating_a_batch_does_not_bring_an_older_checkpoint_back(databas
     assert (await database.runs.load_checkpoint(owned.run.run_id)).head == b"newer"
 
 
+async def test_repeating_a_batch_keeps_out_what_came_after_the_end(database: Database) -> None:
+    owned = await admitted(database)
+    batch = (piece(owned, 1, state=RunState.COMPLETED, ending=Ending(), release=True), piece(owned, 2))
+    expected = [WriteOutcome.WRITTEN, WriteOutcome.FENCED]
+    assert await outcomes(database, *batch) == expected
+    assert await outcomes(database, *batch) == expected
+    assert (await database.runs.status(owned.run.run_id)).last_sequence == 1
+
+
 async def test_repeating_a_hand_back_is_one_hand_back(database: Database) -> None:
     owned = await admitted(database)
     assert await outcomes(database, piece(owned, release=True)) == [WriteOutcome.WRITTEN]

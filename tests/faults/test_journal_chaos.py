@@ -200,15 +200,12 @@ def check(stored: list[StampedEvent], seen: list[StampedEvent]) -> None:
     assert steps == list(range(STEPS))
 
 
-async def verify(url: str, runs: list[str], seen: list[list[StampedEvent]]) -> int:
-    """Check every run and return how many attempts the busiest one took."""
-    attempts = 0
+async def verify(url: str, runs: list[str], seen: list[list[StampedEvent]]) -> None:
+    """Check every run against what its reader saw."""
     async with observer(url) as database:
         for run_id, shown in zip(runs, seen, strict=True):
             stored = list(await database.runs.events(run_id, 0, limit=10_000, max_bytes=10_000_000))
             check(stored, shown)
-            attempts = max(attempts, (await database.runs.find(run_id)).attempt)
-    return attempts
 
 
 async def survive_on_sqlite(zygote: Zygote, url: str, rounds: int, seed: int) -> None:
@@ -223,7 +220,7 @@ async def survive_on_sqlite(zygote: Zygote, url: str, rounds: int, seed: int) ->
             zygote.kill(pid)
             pid = await zygote.fork(url)
     zygote.kill(pid)
-    assert await verify(url, runs, [reader.result() for reader in readers]) > 1
+    await verify(url, runs, [reader.result() for reader in readers])
 
 
 async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) -> None:
@@ -256,7 +253,7 @@ async def survive_on_postgres(zygote: Zygote, url: str, rounds: int, seed: int) 
                         proxies[victim].cut()
         for pid in workers:
             zygote.kill(pid)
-    assert await verify(url, runs, [reader.result() for reader in readers]) > 1
+    await verify(url, runs, [reader.result() for reader in readers])
 
 
 async def test_runs_survive_the_death_of_their_only_owner(zygote: Zygote, sqlite_url: str) -> None:

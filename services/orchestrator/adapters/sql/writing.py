@@ -105,7 +105,10 @@ async def _earlier_outcome(connection: AsyncConnection, piece: RunWrite) -> Writ
     found = await connection.scalar(
         select(events.c.sequence).where(events.c.run_id == piece.run_id, events.c.sequence == piece.last_sequence)
     )
-    return WriteOutcome.WRITTEN if found is not None else WriteOutcome.CANCEL_REQUESTED
+    if found is not None:
+        return WriteOutcome.WRITTEN
+    # Only two kinds were left out: what a cancellation guards against, and what came after the run was handed back.
+    return WriteOutcome.CANCEL_REQUESTED if piece.guarded else WriteOutcome.FENCED
 
 
 def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
