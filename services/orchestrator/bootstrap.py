@@ -34,12 +34,13 @@ from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
+from services.orchestrator.carrying import Carrying
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
 from services.orchestrator.execution import Executor
-from services.orchestrator.gate import Gate, GateSettings
+from services.orchestrator.gate import Gate
 from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
@@ -189,10 +190,8 @@ class _Orchestrator:
             tools=toolbox,
             approvals=approvals,
             consents=consents,
-            executor=Executor(),
-            tracer=tracer,
-            metrics=metrics,
-            settings=GateSettings(parallel_calls=settings.parallel_calls, result_characters=settings.result_characters),
+            carrying=Carrying(Executor(), tracer, metrics, settings.result_characters),
+            parallel_calls=settings.parallel_calls,
         )
         prompts = Prompts()
         agents = AgentDirectory(load_agents(settings.config_file, prompts))

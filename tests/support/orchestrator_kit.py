@@ -15,6 +15,7 @@ from opentelemetry.trace import NoOpTracer
 from services.chassis.canonical import canonical_json
 from services.chassis.identity import Principal
 from services.chassis.telemetry import no_telemetry
+from services.orchestrator.carrying import Carrying
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
@@ -24,7 +25,7 @@ from services.orchestrator.domain.messages import Budget, Message, Role, ToolCal
 from services.orchestrator.domain.run import Checkpoint, RunCancelRequested
 from services.orchestrator.domain.state import Pending, Phase, Progress, RunSpec
 from services.orchestrator.execution import Executor
-from services.orchestrator.gate import Gate, GateSettings
+from services.orchestrator.gate import Gate
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop
 from services.orchestrator.metrics import RunMetrics
@@ -278,7 +279,8 @@ def bench(
     client_tools: tuple[ToolSpec, ...] = (),
     budget: Budget | None = None,
     bindings: tuple[ToolBinding, ...] = (),
-    settings: GateSettings | None = None,
+    parallel_calls: int = 8,
+    result_characters: int = 32_000,
     linger: timedelta = timedelta(milliseconds=50),
     **spec: Any,
 ) -> Bench:
@@ -309,10 +311,8 @@ def bench(
         tools=Toolbox(tools),
         approvals=approvals,
         consents=Consents(approvals, tracer),
-        executor=Executor(linger),
-        tracer=tracer,
-        metrics=RunMetrics(no_telemetry()),
-        settings=settings or GateSettings(),
+        carrying=Carrying(Executor(linger), tracer, RunMetrics(no_telemetry()), result_characters),
+        parallel_calls=parallel_calls,
     )
     return Bench(leg=leg, journal=journal, approvals=approvals, gate=gate, clock=clock)
 

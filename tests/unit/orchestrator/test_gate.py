@@ -24,7 +24,6 @@ from services.orchestrator.domain.messages import Budget, EvidenceKind, ToolCall
 from services.orchestrator.domain.run import RunCancelRequested
 from services.orchestrator.domain.state import Pending
 from services.orchestrator.evidence import Finding
-from services.orchestrator.gate import GateSettings
 from services.orchestrator.ports import GateVerdict, RecordState
 from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolResult
 from tests.support.orchestrator_kit import FakeTool, answering, bench, tool_call
@@ -184,7 +183,7 @@ async def test_a_tool_that_ignores_its_cancellation_cannot_hold_the_run() -> Non
 
 async def test_a_huge_binary_result_is_cut_and_cleaned() -> None:
     blob = "head\x00\x1b[31m" + "x" * 50_000_000 + "tail"
-    b = bench(FakeTool("dump", answering(blob)), settings=GateSettings(result_characters=1000))
+    b = bench(FakeTool("dump", answering(blob)), result_characters=1000)
     b.propose(tool_call("c1", "dump", query="x"))
     await b.gate.work_off(b.leg)
     text = b.results()["c1"]
@@ -424,7 +423,7 @@ async def test_calls_of_a_round_run_side_by_side_within_the_bound() -> None:
         running -= 1
         return ToolResult(text="ok")
 
-    b = bench(FakeTool("search", work), settings=GateSettings(parallel_calls=2))
+    b = bench(FakeTool("search", work), parallel_calls=2)
     b.propose(*(tool_call(f"c{i}", "search", query=str(i)) for i in range(4)))
     async with asyncio.timeout(5):
         await b.gate.work_off(b.leg)

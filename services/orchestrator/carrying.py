@@ -1,0 +1,222 @@
+"""Carrying out a call that the gate let through: run it, number what it found, record what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from opentelemetry.trace import StatusCode, Tracer
+
+from services.chassis import names
+from services.orchestrator import outcomes
+from services.orchestrator.checks import ArgumentsRefused, validate_arguments
+from services.orchestrator.domain.events import (
+    ArtifactCreated,
+    EvidenceAdded,
+    Fact,
+    Notice,
+    ProgressStream,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+    ToolStatus,
+)
+from services.orchestrator.domain.messages import Evidence
+from services.orchestrator.domain.state import Pending
+from services.orchestrator.execution import Executor, ToolOverdue
+from services.orchestrator.leg import Leg
+from services.orchestrator.metrics import RunMetrics
+from services.orchestrator.tools.ports import Effect, Tool, ToolContext, ToolResult
+
+_log = logging.getLogger(__name__)
+PREVIEW_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A call that passed the gate's own checks. `order` is its place among the calls of the round."""
+
+    order: int
+    pending: Pending
+    tool: Tool | None
+    parameters_json: bytes
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The order of reading: findings are numbered once every earlier call is read or waits for a person."""
+
+    earlier: list[asyncio.Event]
+    done: asyncio.Event
+
+
+class Carrying:
+    """Executes calls and settles them. `result_characters` bounds one result for the model."""
+
+    def __init__(self, executor: Executor, tracer: Tracer, metrics: RunMetrics, result_characters: int) -> None:
+        self._executor = executor
+        self._tracer = tracer
+        self._metrics = metrics
+        self._result_characters = result_characters
+
+    async def execute(self, leg: Leg, entry: Admitted, pending: Pending, edited: bytes, turn: Turn) -> None:
+        assert entry.tool is not None
+        definition = entry.tool.definition
+        if pending.started and definition.effect is Effect.SIDE_EFFECT:
+            self.settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, outcomes.outcome_unknown(definition.name))
+            return
+        arguments, arguments_json, note = entry.arguments, pending.call.arguments_json, ""
+        if edited:
+            try:
+                arguments = validate_arguments(edited, entry.parameters_json)
+            except ArgumentsRefused as error:
+                text = f"A person changed the arguments, but they do not fit: {error}. It did not run."
+                self.settle(leg, pending, ToolStatus.INVALID, text)
+                return
+            arguments_json, note = edited, outcomes.edited(definition.name, edited)
+        pending = replace(pending, started=True, pause_kind=None)
+        leg.progress.settle(pending)
+        started = ToolCallStarted(call_id=pending.call.call_id, name=definition.name, arguments_json=arguments_json)
+        if definition.effect is Effect.READ:
+            await leg.record(started)
+        else:
+            await leg.commit(started)
+        begun = leg.clock.monotonic()
+        status, result = await self._run(leg, entry.tool, arguments, pending)
+        took = timedelta(seconds=leg.clock.monotonic() - begun)
+        self._metrics.tool(definition.name, status.name.lower(), took / timedelta(seconds=1))
+        _log.info(
+            "tool finished",
+            extra={
+                "event": names.EVENT_TOOL_FINISHED,
+                "run_id": leg.spec.run_id,
+                "call_id": pending.call.call_id,
+                "tool": definition.name,
+                "outcome": status.name.lower(),
+                "seconds": took / timedelta(seconds=1),
+            },
+        )
+        if status is ToolStatus.COMPLETED:
+            leg.dedup.completed(definition, pending.call.arguments_json)
+        await self._deliver(leg, pending, status, result, note, took, turn, effect=definition.effect)
+
+    async def _run(
+        self, leg: Leg, tool: Tool, arguments: Mapping[str, Any], pending: Pending
+    ) -> tuple[ToolStatus, ToolResult]:
+        """Run a tool within its deadline; whatever it raises becomes a result, and an error in the trace."""
+        definition = tool.definition
+        span = self._tracer.start_span(
+            f"{names.SPAN_EXECUTE_TOOL} {definition.name}",
+            context=leg.parent,
+            attributes={
+                names.GEN_AI_OPERATION_NAME: names.SPAN_EXECUTE_TOOL,
+                names.GEN_AI_TOOL_NAME: definition.name,
+                names.GEN_AI_TOOL_CALL_ID: pending.call.call_id,
+                names.GEN_AI_TOOL_TYPE: "function",
+            },
+        )
+        context = self._context(leg, pending)
+        status, result = ToolStatus.FAILED, ToolResult(text="", failed=True)
+        try:
+            result = await self._executor.run(tool.run(arguments, context), span, definition.deadline)
+            status = ToolStatus.FAILED if result.failed else ToolStatus.COMPLETED
+        except ToolOverdue:
+            seconds = definition.deadline / timedelta(seconds=1)
+            result = ToolResult(text=f"'{definition.name}' did not finish within {seconds:g} s and was stopped.")
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the run goes on
+            _log.warning("tool failed", exc_info=error, extra={"event": names.EVENT_TOOL_FINISHED})
+            span.record_exception(error)
+            result = ToolResult(text=f"'{definition.name}' failed: {type(error).__name__}: {error}"[:2000])
+        finally:
+            if status is not ToolStatus.COMPLETED:
+                span.set_status(StatusCode.ERROR)
+            span.set_attribute(names.TOOL_OUTCOME, status.name.lower())
+            span.set_attribute(names.TOOL_RESULT_BYTES, len(result.text.encode(errors="replace")))
+            span.end()
+        return status, result
+
+    def _context(self, leg: Leg, pending: Pending) -> ToolContext:
+        call_id = pending.call.call_id
+
+        def progress(stream: ProgressStream, text: str) -> None:
+            leg.journal.delta(
+                ToolCallProgress(call_id=call_id, stream=stream, text=outcomes.clean(text)), step_id=leg.step_id
+            )
+
+        return ToolContext(
+            run_id=leg.spec.run_id,
+            call_id=call_id,
+            key=f"{leg.spec.run_id}/{leg.progress.round}/{call_id}",
+            principal=leg.spec.principal,
+            conversation_id=leg.spec.conversation_id,
+            sources=leg.spec.sources,
+            progress=progress,
+            questions=tuple(m.text for m in leg.progress.messages if m.role.name == "USER"),
+        )
+
+    # --- cut, evidence, journal ----------------------------------------------------------------------------------
+
+    async def _deliver(
+        self,
+        leg: Leg,
+        pending: Pending,
+        status: ToolStatus,
+        result: ToolResult,
+        note: str,
+        took: timedelta,
+        turn: Turn,
+        *,
+        effect: Effect,
+    ) -> None:
+        """Number what was found in the order in which the model will read it, then settle."""
+        facts: list[Fact] = [Notice(code=code, text=text) for code, text in result.notices]
+        read: tuple[Evidence, ...] = ()
+        if result.findings:
+            for event in turn.earlier:
+                await event.wait()
+            read, new = leg.progress.evidence.add(result.findings)
+            facts += [EvidenceAdded(evidence=e, call_id=pending.call.call_id) for e in new]
+        facts += [ArtifactCreated(artifact=a, call_id=pending.call.call_id) for a in result.artifacts]
+        body = outcomes.with_evidence(outcomes.clean(result.text), read)
+        limit = min(self._result_characters, leg.result_characters)
+        shown = outcomes.cut("\n\n".join(t for t in (note, body) if t), limit)
+        message = outcomes.tool_message(pending.call, shown.text, result.images)
+        leg.progress.settle(pending.settled(status, message))
+        facts.append(
+            ToolCallFinished(
+                call_id=pending.call.call_id,
+                name=pending.call.name,
+                status=status,
+                preview=shown.text[:PREVIEW_CHARACTERS],
+                artifacts=result.artifacts,
+                duration=took,
+                result_bytes=len(result.text.encode(errors="replace")),
+                truncated=shown.truncated,
+            )
+        )
+        # A read may run again after a crash; anything else must not, so its result is saved with the fact.
+        if effect is Effect.READ:
+            leg.post(*facts)
+        else:
+            await leg.commit(*facts)
+
+    def settle(self, leg: Leg, pending: Pending, status: ToolStatus, text: str) -> None:
+        """Give a call a result without running it."""
+        shown = outcomes.cut(text, self._result_characters)
+        message = outcomes.tool_message(pending.call, shown.text)
+        leg.progress.settle(pending.settled(status, message))
+        leg.post(
+            ToolCallFinished(
+                call_id=pending.call.call_id,
+                name=pending.call.name,
+                status=status,
+                preview=shown.text[:PREVIEW_CHARACTERS],
+                result_bytes=len(text.encode(errors="replace")),
+                truncated=shown.truncated,
+            )
+        )
