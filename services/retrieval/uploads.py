@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from services.chassis.clock import Ids
-from services.chassis.errors import InvalidRequest
+from services.chassis.errors import InvalidRequest, ServiceError
 from services.chassis.identity import Principal
 from services.retrieval.domain.errors import UnreadableFile
 from services.retrieval.domain.library import DocumentState, Progress, Source, Upload
@@ -39,6 +40,10 @@ class FileBytes:
 class FileEnd:
     """It is complete."""
 
+
+# How much of a refused upload is still read, and for how long.
+DRAIN_BYTES = 4 * 2**20
+DRAIN_SECONDS = 2.0
 
 Part: TypeAlias = FileStart | FileBytes | FileEnd
 
@@ -110,9 +115,22 @@ class _Stream:
                 await self._file(_header(part))
             self._read_all = True
             self._maybe_end()
-        except BaseException:
-            self._events.put_nowait(None)
+        except ServiceError:
+            await self._drain()
             raise
+        finally:
+            if not self._read_all:
+                self._events.put_nowait(None)
+
+    async def _drain(self) -> None:
+        """Read on for a while: a client that is cut off while it sends hears INTERNAL instead of the reason."""
+        left = DRAIN_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for part in self._parts:
+                    left -= len(part.data) if isinstance(part, FileBytes) else 0
+                    if left < 0:
+                        return
 
     async def _file(self, start: FileStart) -> None:
         source = await self._uploads._library.changeable(self._principal, start.source)  # noqa: SLF001
