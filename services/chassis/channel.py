@@ -58,7 +58,13 @@ class Tls:
 
 
 def open_channel(
-    target: str, telemetry: Telemetry, clock: Clock, *, tls: Tls | None = None, timeout: float = DEFAULT_TIMEOUT
+    target: str,
+    telemetry: Telemetry,
+    clock: Clock,
+    *,
+    tls: Tls | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    max_request_bytes: int = 0,
 ) -> grpc.aio.Channel:
     """Return a channel to `target` (`unix:/path` or `host:port`); the caller closes it.
 
@@ -67,7 +73,7 @@ def open_channel(
     options = [
         ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", max(MAX_MESSAGE_BYTES, max_request_bytes)),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.max_reconnect_backoff_ms", 5_000),

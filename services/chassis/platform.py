@@ -57,9 +57,12 @@ class Platform:
     verifier: IdentityVerifier
     tls: Tls | None = None
 
-    def channel(self, target: str) -> grpc.aio.Channel:
-        """Return a client channel to `target` with our interceptors; the caller closes it."""
-        return open_channel(target, self.telemetry, self.clock, tls=self.tls)
+    def channel(self, target: str, *, max_request_bytes: int = 0) -> grpc.aio.Channel:
+        """Return a client channel to `target` with our interceptors; the caller closes it.
+
+        `max_request_bytes` lets larger requests out, for a service that takes them.
+        """
+        return open_channel(target, self.telemetry, self.clock, tls=self.tls, max_request_bytes=max_request_bytes)
 
 
 def open_platform(service: str, environ: Mapping[str, str]) -> Platform:

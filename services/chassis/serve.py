@@ -56,6 +56,8 @@ class Service:
     drain: Hook
     close: Hook
     serving: Callable[[], bool] = _always
+    # Largest request, where it is more than what every server takes (files that come with a call).
+    max_request_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,9 @@ async def start_server(
     When `start` fails the service is closed, and the failure goes on.
     """
     limits = limits or ServerLimits()
-    server = grpc.aio.server(interceptors=[interceptors(platform, limits)], options=_options(limits))
+    server = grpc.aio.server(
+        interceptors=[interceptors(platform, limits)], options=_options(limits, service.max_request_bytes)
+    )
     monitor = HealthMonitor(service.grpc_services, service.serving)
     service.register(server)
     health_pb2_grpc.add_HealthServicer_to_server(monitor.servicer, server)
@@ -145,10 +149,10 @@ def _bind(server: grpc.aio.Server, listen: str, platform: Platform) -> str:
     return f"{listen.rpartition(':')[0]}:{port}"
 
 
-def _options(limits: ServerLimits) -> list[tuple[str, Any]]:
+def _options(limits: ServerLimits, max_request_bytes: int) -> list[tuple[str, Any]]:
     return [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_receive_message_length", max(limits.max_message_bytes, max_request_bytes)),
         ("grpc.max_send_message_length", limits.max_message_bytes),
         ("grpc.max_connection_age_ms", int(limits.max_connection_age * 1000)),
         ("grpc.max_connection_age_grace_ms", int(limits.connection_age_grace * 1000)),

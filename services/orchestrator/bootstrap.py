@@ -71,6 +71,8 @@ from services.orchestrator.workforce import Workforce
 
 _log = logging.getLogger(__name__)
 SCOPE = "services.orchestrator"
+# Code and the files that go with it; the sandbox takes 64 MiB of them.
+SANDBOX_REQUEST_BYTES = 66 * 1024 * 1024
 # The orchestrator itself: an actor without a tenant, which sees the requests of all of them.
 SERVICE = Principal(tenant="", user="orchestrator", actor="orchestrator", scopes=frozenset({"*"}))
 GRPC_SERVICES = (
@@ -130,7 +132,7 @@ class _Channels:
 
     def __init__(self, platform: Platform, settings: Settings) -> None:
         self.retrieval = platform.channel(settings.retrieval_target)
-        self.sandbox = platform.channel(settings.sandbox_target)
+        self.sandbox = platform.channel(settings.sandbox_target, max_request_bytes=SANDBOX_REQUEST_BYTES)
         self.approval = platform.channel(settings.approval_target)
 
     async def close(self) -> None:

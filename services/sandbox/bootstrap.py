@@ -26,6 +26,8 @@ from services.sandbox.watch import Observer
 log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_SECONDS = 15.0
+# 64 MiB of input files, the code, and their framing.
+MAX_REQUEST_BYTES = 66 * 1024 * 1024
 
 
 async def build(settings: Settings, platform: Platform) -> Service:
@@ -78,6 +80,7 @@ async def build(settings: Settings, platform: Platform) -> Service:
         drain=executions.drain,
         close=close,
         serving=serving,
+        max_request_bytes=MAX_REQUEST_BYTES,
     )
 
 

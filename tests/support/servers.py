@@ -47,7 +47,7 @@ async def serve(
     platform = platform or test_platform()
     async with socket_address(service.name) as address:
         server = await start_server(service, address, platform, limits)
-        channel = platform.channel(address)
+        channel = platform.channel(address, max_request_bytes=service.max_request_bytes)
         try:
             yield Served(channel=channel, address=address, platform=platform, server=server)
         finally:

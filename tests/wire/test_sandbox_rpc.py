@@ -69,6 +69,13 @@ async def test_execute_streams_started_output_files_and_an_end(served: Served) -
     assert finished.message.startswith("OK after")
 
 
+async def test_an_input_larger_than_the_suites_other_messages_arrives(served: Served) -> None:
+    files = [pb.InputFile(name="big.bin", content=bytes(20 * 1024 * 1024))]
+    code = "import os; print(os.path.getsize('big.bin'))"
+    events = await Client(served).run(execution_id="big", code=code, files=files)
+    assert stdout(events) == b"20971520\n"
+
+
 async def test_a_repeated_execution_id_replays_and_never_runs_twice(served: Served) -> None:
     code = "import os; print(os.urandom(8).hex())"
     first = await Client(served).run(execution_id="e2", code=code)

@@ -83,7 +83,7 @@ def _tell(end: SandboxEnd, stdout: str, stderr: str, files: list[Artifact]) -> s
     """Return the result in words that a model can act on."""
     parts = ["Sandbox computation (not evidence, no citation number)."]
     if end.status != "ok":
-        parts.append(f"{end.status.upper()}: {end.message or f'exit code {end.exit_code}'}")
+        parts.append(end.message or f"{end.status.upper()}: exit code {end.exit_code}")
     parts.append(f"stdout:\n{stdout}" if stdout else "stdout: (empty)")
     if stderr:
         parts.append(f"stderr:\n{stderr}")
