@@ -38,7 +38,7 @@ $(STAMPS)/venv: requirements/uv.txt requirements/dev.txt pyproject.toml
 
 $(STAMPS)/sandbox: requirements/sandbox.txt $(STAMPS)/venv
 	@[ -x .venv-sandbox/bin/python ] || $(PYTHON) -m venv --without-pip .venv-sandbox
-	$(BIN)/uv pip sync --quiet --python .venv-sandbox/bin/python --require-hashes requirements/sandbox.txt
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python .venv-sandbox/bin/python --require-hashes requirements/sandbox.txt
 	touch $@
 
 # Debian packages are installed only by root, and only those that are missing. `proctor doctor` tells everybody else.
