@@ -121,7 +121,7 @@ class Bench:
             await self.ingest.submit(upload, RandomIds().new(), report)
         await done.wait()
         working.cancel()
-        await asyncio.wait([working])
+        await asyncio.gather(working, return_exceptions=True)
         await self.index.maintain()
 
     async def _maintain(self) -> None:
