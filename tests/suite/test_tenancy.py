@@ -81,7 +81,7 @@ async def theirs(running: Suite, upstream: Upstream) -> Theirs:
         source=evidence["source_id"],
         document=evidence["document_id"],
         passage=evidence["passage_id"],
-        rule=rule.json()["rule"]["rule_id"],
+        rule=rule.json()["rule_id"],
     )
 
 
