@@ -209,7 +209,7 @@ class _Orchestrator:
         )
         terms = LeaseTerms(owner=ids.new(), duration=settings.lease, reader=READER)
         feed = Feed(database.runs, FeedLimits())
-        self._journals = Journals(database.runs, feed, database.signals, clock, terms)
+        self._journals = Journals(database.runs, feed, database.signals, clock, terms, telemetry=platform.telemetry)
         slots = FairSlots(
             SlotLimits(running=settings.max_runs, per_tenant=settings.max_runs_per_tenant, waiting=settings.max_waiting)
         )
@@ -263,6 +263,8 @@ class _Orchestrator:
             clock=clock,
             events_lifetime=settings.events_lifetime,
             runs_lifetime=settings.runs_lifetime,
+            usage=database.usage,
+            usage_lifetime=settings.usage_lifetime,
         )
         self._servicers = (
             RunServicer(self._runs, feed, settings.heartbeat),

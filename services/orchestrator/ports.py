@@ -79,6 +79,8 @@ class UsageKeeper(Protocol):
 
     async def by_day(self, tenant: str, *, since: datetime, user: str) -> Sequence[UsageDay]: ...
 
+    async def forget(self, before: datetime) -> int: ...
+
 
 class GateVerdict(Enum):
     """What the policy says of a call."""

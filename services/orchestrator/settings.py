@@ -62,6 +62,8 @@ class Settings:
     # How long the events of ended runs are kept, and the runs themselves.
     events_lifetime: timedelta = timedelta(days=30)
     runs_lifetime: timedelta = timedelta(days=90)
+    # How long what was used is remembered, by day; quotas need a day of it.
+    usage_lifetime: timedelta = timedelta(days=400)
 
     def __post_init__(self) -> None:
         if self.models_secret and len(self.models_secret) < MIN_SECRET:

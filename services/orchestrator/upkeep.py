@@ -9,6 +9,7 @@ from datetime import timedelta
 from services.chassis.clock import Clock
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.journal.ports import RunStore
+from services.orchestrator.ports import UsageKeeper
 
 _log = logging.getLogger(__name__)
 EVERY_SECONDS = 300.0
@@ -23,11 +24,15 @@ class Upkeep:
         *,
         store: RunStore,
         artifacts: Artifacts,
+        usage: UsageKeeper,
         clock: Clock,
         events_lifetime: timedelta,
         runs_lifetime: timedelta,
+        usage_lifetime: timedelta,
     ) -> None:
         self._store = store
+        self._usage = usage
+        self._usage_lifetime = usage_lifetime
         self._artifacts = artifacts
         self._clock = clock
         self._events_lifetime = events_lifetime
@@ -51,3 +56,4 @@ class Upkeep:
             pass
         while await self._artifacts.sweep():
             pass
+        await self._usage.forget(now - self._usage_lifetime)

@@ -84,6 +84,15 @@ class Workforce:
         journal = await self._journals.claim(run_id)
         if journal is None:
             return False
+        try:
+            return await self._go_on(journal, run_id, cause)
+        except BaseException:
+            # An open journal is renewed for ever: without this nobody would lead the run, here or elsewhere.
+            journal.give_up()
+            raise
+
+    async def _go_on(self, journal: RunJournal, run_id: str, cause: str) -> bool:
+        """Lead a claimed run on from its checkpoint, or end it when that cannot be."""
         saved = await self._store.load_checkpoint(run_id)
         try:
             spec, progress = decode(saved.head, saved.segments)
@@ -139,6 +148,8 @@ class Workforce:
         finally:
             watch.cancel()
             self._jobs.pop(spec.run_id, None)
+            # Closed already when the leg wrote its end; else another replica, or this one, takes the run up again.
+            journal.give_up()
         match end:
             case LegEnd.PAUSED:
                 self.parked(spec.run_id)
