@@ -32,9 +32,9 @@ def workforce(journal: Claimed, **store: Any) -> Workforce:
 
     return Workforce(
         runner=SimpleNamespace(),  # type: ignore[arg-type]
-        store=SimpleNamespace(**store),  # type: ignore[arg-type]
+        store=SimpleNamespace(**store),
         journals=SimpleNamespace(claim=claim),  # type: ignore[arg-type]
-        conversations=SimpleNamespace(),  # type: ignore[arg-type]
+        conversations=SimpleNamespace(),
         slots=FairSlots(SlotLimits()),
         clock=FakeClock(),
         ids=SequentialIds(),
