@@ -9,6 +9,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
+# Processes that run the tests; a file's tests stay together.
+WORKERS ?= 2
 BIN := .venv/bin
 STAMPS := .stamps
 QUESTION ?= What is the mileage rate for cars, and within how many days must I submit my claim?
@@ -76,7 +78,7 @@ run: $(STAMPS)/run ## Start Proctor, ask the handbook a question, keep serving (
 
 .PHONY: test
 test: $(STAMPS)/test ## Run the tests, all but the long ones
-	@$(BIN)/pytest -m "not prove" $(ARGS)
+	@$(BIN)/pytest -m "not prove" -n $(WORKERS) --dist loadfile $(ARGS)
 
 .PHONY: prove
 prove: $(STAMPS)/test ## Run the long tests: faults, abuse, load
