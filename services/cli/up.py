@@ -9,6 +9,7 @@ import signal
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +117,16 @@ async def _healthy(layout: Layout, name: str) -> bool:
 
 async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run every service on this event loop; calls between them still cross real channels."""
-    # Children are replaced by another program at once, so what a library says about forking does not concern us.
-    warnings.filterwarnings("ignore", message="lancedb fork support", category=RuntimeWarning)
     log = (layout.logs / "proctor.log").open("a", encoding="utf-8")
     configure_logs("proctor", environ.get("PROCTOR_LOG_LEVEL", "INFO"), log)
     stops: list[Callable[[], Awaitable[None]]] = []
 
     async def start() -> None:
+        for name in NAMES:
+            import_module(f"services.{name}.bootstrap")
+        # Children are replaced by another program at once, so what a library says about forking does not concern us.
+        # Only now, for libraries set filters of their own when they are imported.
+        warnings.filterwarnings("ignore", message="lancedb fork support", category=RuntimeWarning)
         for name in NAMES:
             platform = open_platform(name, environ)
             stops.append(platform.telemetry.shutdown)
