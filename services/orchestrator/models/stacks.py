@@ -5,23 +5,24 @@ per model: Admitted → Structured → MediaAware → Retrying → PromptedTools
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import httpx2
-import openai
 
 from services.chassis.clock import Clock
 from services.orchestrator.models.admission import Admitted
-from services.orchestrator.models.chat_dialect import ChatDialect
 from services.orchestrator.models.layers import TimedModel
 from services.orchestrator.models.limits import Limits
 from services.orchestrator.models.media import MediaAware, MediaReader
 from services.orchestrator.models.model_settings import TOOLS, Api, ModelSettings
-from services.orchestrator.models.openai_model import OpenAIModel
 from services.orchestrator.models.prompted import PromptedTools
 from services.orchestrator.models.reader import Reader
-from services.orchestrator.models.responses_dialect import ResponsesDialect
 from services.orchestrator.models.retry import Retrying, RetryPolicy
 from services.orchestrator.models.structured import Structured
 from services.orchestrator.models.transport import ModelTransport
+
+if TYPE_CHECKING:
+    from services.orchestrator.models.openai_model import OpenAIModel
 
 OPERATOR = "operator"
 MAX_STACKS = 1000
@@ -77,6 +78,13 @@ class Stacks:
         return model
 
     def _adapter(self, settings: ModelSettings) -> OpenAIModel:
+        # The client is half of what this service would load at its start, and the reader needs none.
+        import openai
+
+        from services.orchestrator.models.chat_dialect import ChatDialect
+        from services.orchestrator.models.openai_model import OpenAIModel
+        from services.orchestrator.models.responses_dialect import ResponsesDialect
+
         client = openai.AsyncOpenAI(
             base_url=settings.base_url,
             # The client insists on a key; servers without keys ignore it.
