@@ -46,8 +46,10 @@ class StartTimeout(Exception):
 class Group:
     """Runs members. `spawn` them in order, `healthy` one after another, then `wait`; and always `stop`."""
 
-    def __init__(self, environ: Mapping[str, str], *, start_timeout: float = 60.0) -> None:
+    def __init__(self, environ: Mapping[str, str], order: Sequence[str], *, start_timeout: float = 60.0) -> None:
+        """`order` names the members as they depend on one another, whenever each is spawned; `stop` reverses it."""
         self._environ = dict(environ)
+        self._order = tuple(order)
         self._start_timeout = start_timeout
         self._running: list[tuple[Member, asyncio.subprocess.Process]] = []
         self._ends: dict[asyncio.Task[int], Member] = {}
@@ -81,6 +83,7 @@ class Group:
             task.cancel()
         await asyncio.gather(*self._ends, return_exceptions=True)
         self._ends.clear()
+        self._running.sort(key=lambda running: self._order.index(running[0].name))
         while self._running:
             _, process = self._running.pop()
             if process.returncode is not None:

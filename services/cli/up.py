@@ -61,8 +61,8 @@ def only_one(layout: Layout) -> Iterator[None]:
 
 async def run_processes(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run each service as a process of its own."""
-    group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": "1"})
     members = _members(layout)
+    group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": "1"}, [member.name for member in members])
     return await _supervised(
         console,
         start=lambda: _start_processes(group, members, console),
@@ -83,18 +83,19 @@ def _members(layout: Layout) -> list[Member]:
 
 
 async def _start_processes(group: Group, members: Sequence[Member], console: Console) -> None:
-    # All processes load at once, which is most of a start.
-    for member in members:
+    # All processes load at once, which is most of a start; those that nobody waits for come when the rest stands.
+    awaited = [member for member in members if member.name not in MAY_NOT_SERVE]
+    for member in awaited:
         await group.spawn(member)
-    for member in members:
-        if member.name not in MAY_NOT_SERVE:
-            tell_health(console, member.name, serves=await group.healthy(member))
+    for member in awaited:
+        tell_health(console, member.name, serves=await group.healthy(member))
 
 
 async def _watch_processes(group: Group, members: Sequence[Member], console: Console) -> None:
     """Tell of those that nobody waits for, and return never: raise MemberFailed for the first that ends."""
     for member in members:
         if member.name in MAY_NOT_SERVE:
+            await group.spawn(member)
             tell_health(console, member.name, serves=await group.healthy(member))
     await group.wait()
 

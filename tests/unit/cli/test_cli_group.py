@@ -43,14 +43,14 @@ async def started(group: Group, *members: Member) -> None:
 
 
 async def test_members_stop_in_the_reverse_of_their_order(tmp_path: Path) -> None:
-    group = Group(os.environ)
-    await started(group, *(member(tmp_path, name) for name in "abc"))
+    group = Group(os.environ, "abc")
+    await started(group, *(member(tmp_path, name) for name in "bca"))
     await group.stop()
     assert (tmp_path / "ended").read_text().split() == ["c", "b", "a"]
 
 
 async def test_the_first_failure_is_told_with_its_code_and_log(tmp_path: Path) -> None:
-    group = Group(os.environ)
+    group = Group(os.environ, "ad")
     await started(group, member(tmp_path, "a"))
     dies = "import pathlib,sys; pathlib.Path(sys.argv[2], sys.argv[1]).touch(); print('disk full'); sys.exit(7)"
     with pytest.raises(MemberFailed) as caught:
@@ -63,7 +63,7 @@ async def test_the_first_failure_is_told_with_its_code_and_log(tmp_path: Path) -
 
 
 async def test_a_member_killed_by_a_signal_has_the_shells_code(tmp_path: Path) -> None:
-    group = Group(os.environ)
+    group = Group(os.environ, "k")
     kills = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     with pytest.raises(MemberFailed) as caught:
         await started(group, member(tmp_path, "k", kills))
@@ -72,7 +72,7 @@ async def test_a_member_killed_by_a_signal_has_the_shells_code(tmp_path: Path) -
 
 
 async def test_a_clean_end_of_what_should_serve_is_a_failure_too(tmp_path: Path) -> None:
-    group = Group(os.environ)
+    group = Group(os.environ, "q")
     with pytest.raises(MemberFailed) as caught:
         await started(group, member(tmp_path, "q", "pass"))
     await group.stop()
@@ -80,7 +80,7 @@ async def test_a_clean_end_of_what_should_serve_is_a_failure_too(tmp_path: Path)
 
 
 async def test_a_member_that_never_gets_healthy_is_named(tmp_path: Path) -> None:
-    group = Group(os.environ, start_timeout=0.3)
+    group = Group(os.environ, ["z"], start_timeout=0.3)
     with pytest.raises(StartTimeout, match="z"):
         await started(group, member(tmp_path, "z", "import time; time.sleep(60)"))
     await group.stop()
