@@ -17,10 +17,6 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
-from services.chassis.health import wait_for_health
-from services.chassis.logs import configure_logs
-from services.chassis.platform import open_platform
-from services.chassis.serve import ServerLimits, launch
 from services.chassis.settings import variable
 from services.cli.group import Group, Member, MemberFailed, StartTimeout, python_module
 from services.cli.layout import HTTP, MAY_NOT_SERVE, NAMES, WAVES, Layout, environment, make_layout
@@ -113,11 +109,18 @@ def _member(layout: Layout, name: str, before: Sequence[str]) -> Member:
 async def _healthy(layout: Layout, name: str) -> bool:
     if name == HTTP:
         return await wait_for_http(layout.url)
+    # gRPC is loaded while the services load, not before they are started.
+    from services.chassis.health import wait_for_health
+
     return await wait_for_health(layout.address(name), serving=name not in MAY_NOT_SERVE)
 
 
 async def run_in_process(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run every service on this event loop; calls between them still cross real channels."""
+    from services.chassis.logs import configure_logs
+    from services.chassis.platform import open_platform
+    from services.chassis.serve import ServerLimits, launch
+
     log = (layout.logs / "proctor.log").open("a", encoding="utf-8")
     configure_logs("proctor", environ.get("PROCTOR_LOG_LEVEL", "INFO"), log)
     stops: list[Callable[[], Awaitable[None]]] = []
