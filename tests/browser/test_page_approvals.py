@@ -84,6 +84,9 @@ async def test_edited_arguments_are_the_ones_sent(page: Page, gateway: FakeGatew
     await finished(turn)
     assert decision(gateway)["decision"] == "edit"
     assert decision(gateway)["arguments"] == {"code": "print(2)"}
+    change = turn.locator(".detail-diff")
+    await expect(change.locator("del")).to_have_text("− print(1)\n")
+    await expect(change.locator("ins")).to_have_text("+ print(2)\n")
 
 
 async def test_leaving_the_editor_offers_the_four_answers_again(page: Page) -> None:

@@ -12,7 +12,7 @@ export default {
   "stage.routing": "Choosing who answers", "stage.retrieving": "Searching the documents", "stage.thinking": "Reading and thinking",
   "stage.calling_tools": "Using a tool", "stage.answering": "Writing the answer", "stage.waiting": "Waiting for you", "stage.starting": "Starting",
   steps: { one: "1 step", other: "{n} steps" }, showSteps: "Show what happened", tokens: "{n} tokens", readSources: { one: "read 1 passage", other: "read {n} passages" },
-  arguments: "Arguments", result: "Result", output: "Output", errors: "Errors", truncated: "The model saw a shortened result ({size} in full).",
+  arguments: "Arguments", changed: "What was changed", result: "Result", output: "Output", errors: "Errors", truncated: "The model saw a shortened result ({size} in full).",
   "call.writing": "writing", "call.proposed": "proposed", "call.running": "running", "call.completed": "done", "call.failed": "failed", "call.denied": "denied",
   "call.expired": "expired", "call.unknown_tool": "unknown tool", "call.invalid": "invalid arguments", "call.duplicate": "duplicate, not run", "call.over_budget": "over budget, not run",
   "call.cancelled": "cancelled", "call.outcome_unknown": "outcome unknown", "call.client": "for the client", "call.asking": "asking you",

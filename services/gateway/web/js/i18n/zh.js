@@ -12,7 +12,7 @@ export default {
   "stage.routing": "选择由谁回答", "stage.retrieving": "检索文档", "stage.thinking": "阅读与思考",
   "stage.calling_tools": "使用工具", "stage.answering": "撰写回答", "stage.waiting": "等待您的决定", "stage.starting": "启动中",
   steps: { one: "1 个步骤", other: "{n} 个步骤" }, showSteps: "显示过程", tokens: "{n} 个词元", readSources: { one: "读了 1 段", other: "读了 {n} 段" },
-  arguments: "参数", result: "结果", output: "输出", errors: "错误", truncated: "模型看到的是缩短后的结果（全文 {size}）。",
+  arguments: "参数", changed: "修改之处", result: "结果", output: "输出", errors: "错误", truncated: "模型看到的是缩短后的结果（全文 {size}）。",
   "call.writing": "撰写参数", "call.proposed": "已提出", "call.running": "运行中", "call.completed": "完成", "call.failed": "失败", "call.denied": "已拒绝",
   "call.expired": "已过期", "call.unknown_tool": "没有此工具", "call.invalid": "参数无效", "call.duplicate": "重复，未运行", "call.over_budget": "超出预算，未运行",
   "call.cancelled": "已取消", "call.outcome_unknown": "结果未知", "call.client": "由客户端执行", "call.asking": "等待您同意",

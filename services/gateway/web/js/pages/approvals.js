@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { formatDay, t, word } from "../i18n/index.js";
 import { AllowRules } from "../render/allow-rules.js";
 import { ApprovalCard } from "../render/approval.js";
-import { argumentParts, decisionLine } from "../render/call.js";
+import { argumentParts, decisionLine, editedPart } from "../render/call.js";
 import { QuestionCard } from "../render/questions.js";
 import { bare, embedded, millis } from "../wire.js";
 
@@ -101,7 +101,7 @@ function decided(approval) {
     "details",
     { class: `record record-${approval.state}` },
     h("summary", {}, h("code", {}, approval.tool), h("span", { class: "gist" }, approval.reason), h("span", { class: "row-state" }, word("state", approval.state)), h("span", { class: "row-time" }, approval.askedAt ? formatDay(approval.askedAt) : "")),
-    h("div", { class: "record-body" }, argumentParts(approval), decisionLine(approval), origin(approval)),
+    h("div", { class: "record-body" }, argumentParts(approval), decisionLine(approval), editedPart(approval), origin(approval)),
   );
 }
 
@@ -121,6 +121,6 @@ function readApproval(item) {
     arguments: embedded(item.arguments_json), parameters: embedded(item.parameters_json), digest: item.arguments_digest ?? "",
     reason: item.reason ?? "", policy: item.policy ?? "", deadline: millis(item.deadline), askedAt: millis(item.requested_at),
     decidedBy: item.decided_by ?? "", comment: item.comment ?? "", requestedBy: item.requested_by ?? "", runId: item.run_id ?? "",
-    questions: item.questions ?? [],
+    questions: item.questions ?? [], edited: embedded(item.edited_arguments_json),
   };
 }

@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 import { formatBytes, formatSeconds, t, word } from "../i18n/index.js";
+import { lineDiff } from "../line-diff.js";
 import { highlight } from "./enhance.js";
 
 const LONGEST_OUTPUT = 20_000; // characters kept on the screen, the end of the output
@@ -29,6 +30,7 @@ export function callDetails(call, approval) {
     call.reason ? h("p", { class: "reason" }, call.reason) : null,
     ...argumentParts(call),
     approval ? decisionLine(approval) : null,
+    approval ? editedPart(approval) : null,
     ...call.output.map((piece) => labelled(t(piece.stream === "stderr" ? "errors" : "output"), piece.text.slice(-LONGEST_OUTPUT), piece.stream)),
     call.preview ? labelled(t("result"), call.preview, "result") : null,
     call.truncated ? h("p", { class: "muted" }, t("truncated", { size: formatBytes(call.bytes) })) : null,
@@ -45,6 +47,21 @@ export function decisionLine(approval) {
   if (!text) return null;
   const waited = approval.waited ? ` ${t("afterWaiting", { time: formatSeconds(approval.waited) })}` : "";
   return h("p", { class: `decision decision-${approval.state}` }, text, waited, approval.comment ? h("q", {}, approval.comment) : null);
+}
+
+/** What a person changed of the arguments, line by line; null when nothing was. */
+export function editedPart(approval) {
+  if (!approval.edited || !approval.arguments) return null;
+  const lines = lineDiff(readable(approval.arguments), readable(approval.edited)).map(({ kind, text }) =>
+    kind === "same" ? h("span", {}, `  ${text}\n`) : h(kind === "added" ? "ins" : "del", {}, `${kind === "added" ? "+" : "−"} ${text}\n`),
+  );
+  return h("figure", { class: "detail detail-diff" }, h("figcaption", {}, t("changed")), h("pre", { tabindex: "0" }, lines));
+}
+
+/** Code as it is, everything else as JSON, in one text. */
+function readable(value) {
+  const { code, rest } = splitCode(value);
+  return [code, rest === null ? "" : JSON.stringify(rest, null, 2)].filter(Boolean).join("\n");
 }
 
 /** Arguments as people read them: code as code, the rest as JSON. */
