@@ -34,8 +34,10 @@ $(STAMPS)/venv: requirements/uv.txt requirements/dev.txt pyproject.toml
 	@mkdir -p $(STAMPS)
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	# Compiled once here, whatever the environment says about writing bytecode: it is most of what a start would do.
+	$(BIN)/python -m compileall -q services protos/gen clients/python
 	touch $@
 
 $(STAMPS)/sandbox: requirements/sandbox.txt $(STAMPS)/venv

@@ -48,7 +48,9 @@ class HealthMonitor:
 
 async def wait_for_health(address: str, *, serving: bool = True) -> bool:
     """Wait until the service at `address` answers, and with `serving` until it is SERVING; returns whether it is."""
-    async with grpc.aio.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 100)]) as channel:
+    # gRPC's own backoff grows to minutes while a service is still loading.
+    backoff = [(f"grpc.{name}_reconnect_backoff_ms", 100) for name in ("initial", "min", "max")]
+    async with grpc.aio.insecure_channel(address, options=backoff) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while True:
             try:
