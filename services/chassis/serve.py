@@ -242,8 +242,8 @@ async def _launch_in_turn(name: str, platform: Platform, environ: Mapping[str, s
 def main(name: str) -> None:
     """Run `services.<name>` as this process; settings that do not hold end it with code 2 and every problem."""
     configure_logs(name, os.environ.get("PROCTOR_LOG_LEVEL", "INFO"))
-    if os.environ.get("PROCTOR_END_WITH_PARENT"):
-        end_with_parent()
+    if parent := os.environ.get("PROCTOR_END_WITH_PARENT"):
+        end_with_parent(int(parent))
     try:
         code = uvloop.run(run(name, os.environ))
     except SettingsError as error:
@@ -252,8 +252,11 @@ def main(name: str) -> None:
     raise SystemExit(code)
 
 
-def end_with_parent() -> None:
-    """Have the kernel send SIGTERM when the process that started this one dies, however it dies. Linux only."""
+def end_with_parent(parent: int) -> None:
+    """Have the kernel send SIGTERM when the process `parent`, which started this one, dies, however. Linux only."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+        # It may have died while this one loaded; the kernel tells nothing of a death before the call.
+        if os.getppid() != parent:
+            raise SystemExit(128 + signal.SIGTERM)

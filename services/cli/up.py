@@ -58,7 +58,7 @@ def only_one(layout: Layout) -> Iterator[None]:
 async def run_processes(layout: Layout, environ: Mapping[str, str], console: Console, then: Then) -> int:
     """Run each service as a process of its own."""
     members = _members(layout)
-    group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": "1"}, [member.name for member in members])
+    group = Group(dict(environ) | {"PROCTOR_END_WITH_PARENT": str(os.getpid())}, [member.name for member in members])
     return await _supervised(
         console,
         start=lambda: _start_processes(group, members, console),

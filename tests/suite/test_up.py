@@ -19,6 +19,7 @@ from tests.support.postgres import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 90.0
+SERVICES = {"approval", "gateway", "orchestrator", "retrieval", "sandbox"}
 
 
 def command(data: Path, *arguments: str) -> list[str]:
@@ -60,8 +61,15 @@ def wait_until_ready(process: subprocess.Popen[bytes], url: str, out: Path) -> N
 
 
 def members(process: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
-    children = psutil.Process(process.pid).children()
-    return {each.cmdline()[-1].removeprefix("services."): each for each in children if len(each.cmdline()) == 3}
+    """Return the five services' processes; the sandbox is started last, once the gateway answers."""
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        lines = [(each, each.cmdline()) for each in psutil.Process(process.pid).children()]
+        found = {line[-1].removeprefix("services."): each for each, line in lines if line[1:2] == ["-m"]}
+        if found.keys() == SERVICES:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"of the services only {sorted(found)} run")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +93,6 @@ def test_it_starts_answers_with_a_citation_and_ends(mode: list[str], tmp_path: P
 def test_a_member_that_dies_ends_the_group_with_its_code(tmp_path: Path) -> None:
     with suite(tmp_path) as (process, _):
         running = members(process)
-        assert set(running) == {"approval", "gateway", "orchestrator", "retrieval", "sandbox"}
         running["retrieval"].kill()
         assert process.wait(timeout=60) == 128 + signal.SIGKILL
         assert not any(each.is_running() for each in running.values())

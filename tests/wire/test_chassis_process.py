@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -95,17 +96,25 @@ async def test_it_is_built_once_those_before_it_answer(tmp_path: Path) -> None:
         assert await wait_for_health(address)
 
 
+async def test_it_does_not_start_once_its_parent_is_gone(tmp_path: Path) -> None:
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    async with socket_address() as address:
+        environ = environment(address, tmp_path, PROCTOR_END_WITH_PARENT=gone.stdout.decode().strip())
+        async with started(environ) as process, asyncio.timeout(20):
+            assert await process.wait() == 128 + signal.SIGTERM
+
+
 async def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent = (
-        "import subprocess, sys\n"
+        "import os, subprocess, sys\n"
+        "os.environ['PROCTOR_END_WITH_PARENT'] = str(os.getpid())\n"
         f"child = subprocess.Popen([sys.executable, '-m', 'services.{SERVICE}'])\n"
         "print(child.pid, flush=True)\n"
         "child.wait()\n"
     )
     async with socket_address() as address:
-        environ = environment(address, tmp_path, PROCTOR_END_WITH_PARENT="1")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", parent, env=environ, cwd=ROOT,
+            sys.executable, "-c", parent, env=environment(address, tmp_path), cwd=ROOT,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         assert process.stdout is not None
