@@ -16,7 +16,8 @@ STAMPS := .stamps
 QUESTION ?= What is the mileage rate for cars, and within how many days must I submit my claim?
 # What the suite uses at run time, and what only its tests use.
 RUN_PACKAGES := bubblewrap fonts-noto-cjk
-TEST_PACKAGES := chromium nginx postgresql prometheus
+# Node is taken from Debian only where none is.
+TEST_PACKAGES := chromium nginx postgresql prometheus $(if $(shell command -v npm),,nodejs npm)
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 CODE := services clients tests benchmarks examples protos/generate.py
@@ -67,7 +68,20 @@ $(STAMPS)/test-packages:
 $(STAMPS)/run: $(STAMPS)/venv $(STAMPS)/sandbox $(STAMPS)/run-packages
 	@touch $@
 
-$(STAMPS)/test: $(STAMPS)/run $(STAMPS)/test-packages
+# The stock clients that the wires are tested with, pinned by version and digest. Without npm, or where no registry
+# answers, their tests are skipped and say so; an install that fails although a registry answers is an error.
+$(STAMPS)/clients/.installed: tests/clients/package.json tests/clients/package-lock.json $(STAMPS)/test-packages
+	@mkdir -p $(@D)
+	cp tests/clients/package.json tests/clients/package-lock.json tests/clients/.npmrc $(@D)
+	if ! command -v npm >/dev/null; then
+		echo "no npm: the tests with stock AI SDK and AG-UI clients will be skipped" >&2
+	elif ! (cd $(@D) && npm ci --silent); then
+		(cd $(@D) && npm view --silent ai@latest version >/dev/null) && { echo "npm ci failed" >&2; exit 1; }
+		echo "no npm registry: the tests with stock AI SDK and AG-UI clients will be skipped" >&2
+	fi
+	touch $@
+
+$(STAMPS)/test: $(STAMPS)/run $(STAMPS)/test-packages $(STAMPS)/clients/.installed
 	@touch $@
 
 # --- Use -------------------------------------------------------------------------------------------------------------
@@ -105,6 +119,7 @@ check-generated:
 .PHONY: check-tree
 check-tree:
 	@if grep -nE '://|^ *--(extra-)?index|^ *--find-links' requirements/*.txt; then echo "an address in requirements"; exit 1; fi
+	if git grep -nE '"resolved"' -- '*package-lock.json'; then echo "an address in a lock file"; exit 1; fi
 	if git grep -nIE 'py[p]i\.org|python[h]osted|npm[j]s\.(org|com)|registry\.yarn[p]kg' -- . ; then echo "a registry's host"; exit 1; fi
 	if git grep -nIF "$(CURDIR)/" -- . ; then echo "a path of this machine"; exit 1; fi
 

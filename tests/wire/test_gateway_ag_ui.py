@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +10,13 @@ import pytest
 import pytest_asyncio
 
 from tests.support.fake_backends import Suite, gateway_suite
+from tests.support.npm_clients import needs_package, run_program
 from tests.support.run_events import answer, approval_requested, completed, failed, paused, proposed, started
 from tests.support.sse_reader import all_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-VARIABLE = "PROCTOR_TEST_NODE_MODULES"
-NODE_MODULES = os.environ.get(VARIABLE, "")
-needs_client = pytest.mark.skipif(
-    not (NODE_MODULES and shutil.which("node") and Path(NODE_MODULES, "@ag-ui/client").is_dir()),
-    reason=f"set {VARIABLE} to a node_modules folder with the package `@ag-ui/client`",
-)
+needs_client = needs_package("@ag-ui/client")
 QUESTION = {"id": "m1", "role": "user", "content": "How long?"}
 PAUSE: list[Any] = [started(), proposed("call_1", "run_code"), approval_requested(), paused("call_1")]
 
@@ -166,15 +158,5 @@ async def test_the_stock_client_answers_an_interrupt(suite: Suite, tmp_path: Pat
 
 
 async def _node(suite: Suite, folder: Path) -> Any:
-    (folder / "node_modules").symlink_to(Path(NODE_MODULES).resolve())
-    (folder / "program.mjs").write_text(PROGRAM)
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        str(folder / "program.mjs"),
-        env={**os.environ, "API": f"{suite.url}/v1/ag-ui"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    stdout, stderr = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, stderr.decode()
-    return json.loads(stdout.decode().splitlines()[-1])
+    (got,) = await run_program(PROGRAM, folder, API=f"{suite.url}/v1/ag-ui")
+    return got

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +11,13 @@ import pytest
 import pytest_asyncio
 
 from tests.support.fake_backends import Suite, gateway_suite
+from tests.support.npm_clients import needs_package, run_program
 from tests.support.run_events import ANSWER, answer, approval_requested, completed, failed, paused, proposed, started
 from tests.support.sse_reader import all_events, events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-VARIABLE = "PROCTOR_TEST_NODE_MODULES"
-NODE_MODULES = os.environ.get(VARIABLE, "")
-needs_ai = pytest.mark.skipif(
-    not (NODE_MODULES and shutil.which("node") and Path(NODE_MODULES, "ai").is_dir()),
-    reason=f"set {VARIABLE} to a node_modules folder with the package `ai`",
-)
+needs_ai = needs_package("ai")
 QUESTION = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "How long?"}]}]
 PAUSE: list[Any] = [started(), proposed("call_1", "run_code"), approval_requested(), paused("call_1")]
 
@@ -183,16 +176,4 @@ async def test_the_stock_client_answers_an_approval(suite: Suite, tmp_path: Path
 
 
 async def _node(suite: Suite, folder: Path) -> list[Any]:
-    """Run PROGRAM beside a link to the packages, which is how ES modules find them."""
-    (folder / "node_modules").symlink_to(Path(NODE_MODULES).resolve())
-    (folder / "program.mjs").write_text(PROGRAM)
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        str(folder / "program.mjs"),
-        env={**os.environ, "API": f"{suite.url}/v1/ui/chat"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    stdout, stderr = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, stderr.decode()
-    return [json.loads(line) for line in stdout.decode().splitlines()]
+    return await run_program(PROGRAM, folder, API=f"{suite.url}/v1/ui/chat")
