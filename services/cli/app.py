@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from services.cli.agents import agents
 from services.cli.approvals import approval_row, export_audit, show_audit, verify_audit, watch_approvals
 from services.cli.ask import Decider, ask, decide, follow
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
@@ -26,6 +27,7 @@ app.add_typer(runs, name="runs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(sources, name="sources")
 app.add_typer(keys, name="keys")
+app.add_typer(agents, name="agents")
 
 DataDir = Annotated[Path, typer.Option(help="Folder of databases, logs and sockets.", envvar="PROCTOR_DATA_DIR")]
 console = Console()
