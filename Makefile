@@ -20,7 +20,7 @@ RUN_PACKAGES := bubblewrap fonts-noto-cjk
 TEST_PACKAGES := chromium nginx postgresql prometheus $(if $(shell command -v npm),,nodejs npm)
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
-CODE := services clients tests benchmarks examples protos/generate.py
+CODE := services clients tests benchmarks examples $(wildcard protos/*.py)
 
 .PHONY: help
 help: ## Say what there is to make
@@ -114,6 +114,8 @@ check-generated:
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python protos/generate.py --out "$$scratch/gen"
 	diff -r --exclude=__pycache__ protos/gen "$$scratch/gen" || { echo "protos/gen is stale; run make protos"; exit 1; }
+	$(BIN)/python protos/catalogue.py --out "$$scratch/events.md"
+	diff docs/events.md "$$scratch/events.md" || { echo "docs/events.md is stale; run make protos"; exit 1; }
 
 # Locked requirements carry no address, and no tracked file a registry's name or a path of the machine it was made on.
 .PHONY: check-tree
@@ -130,9 +132,10 @@ bench: $(STAMPS)/test ## Run the benchmarks
 # --- Upkeep ----------------------------------------------------------------------------------------------------------
 
 .PHONY: protos
-protos: $(STAMPS)/venv ## Format the protos and write protos/gen
+protos: $(STAMPS)/venv ## Format the protos, write protos/gen and docs/events.md
 	@(cd protos && ../$(BIN)/buf format -w --path proctor && ../$(BIN)/buf lint)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python protos/generate.py
+	$(BIN)/python protos/catalogue.py
 
 .PHONY: format
 format: $(STAMPS)/venv ## Format the code and mend what ruff can
