@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
 
 from services.orchestrator.domain.messages import Budget, OutputFormat, Sampling
@@ -54,11 +54,16 @@ class ToolBinding:
     quorum: int = 0
     group: str = ""
     deadline: timedelta | None = None
+    four_eyes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """An agent's definition. `agent_id` equals `name` for the operator's agents."""
+    """An agent's definition. `agent_id` equals `name` for the operator's agents.
+
+    `prompt` is its own template, or `prompt_name` and `prompt_version` (0: the newest) refer to a kept one; what a run
+    was given holds both, the template that was read and where it came from.
+    """
 
     agent_id: str
     name: str
@@ -76,3 +81,23 @@ class Agent:
     read_only: bool = True
     router_json: bytes = b""
     language: str = ""
+    owner: str = ""
+    shared: bool = False
+    prompt_name: str = ""
+    prompt_version: int = 0
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt that agents refer to by name. Mirrors `proctor.agent.v1.Prompt`."""
+
+    prompt_id: str
+    name: str
+    template: str
+    description: str = ""
+    version: int = 1
+    read_only: bool = True
+    owner: str = ""
+    shared: bool = False
+    updated_at: datetime | None = None

@@ -889,6 +889,11 @@ class Agent(_message.Message):
     READ_ONLY_FIELD_NUMBER: _builtins.int
     ROUTER_JSON_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    PROMPT_VERSION_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Id, given by the service; for the operator's agents it is the name."""
     name: _builtins.str
@@ -911,6 +916,14 @@ class Agent(_message.Message):
     """Router configuration as canonical JSON; empty is no router."""
     language: _builtins.str
     """BCP 47 tag the agent must answer in, or empty for the user's language."""
+    owner: _builtins.str
+    """User who owns it; empty for the operator's. Set by the service."""
+    shared: _builtins.bool
+    """Whether everybody of the tenant may use it; otherwise only its owner."""
+    prompt_name: _builtins.str
+    """Name of a kept prompt in place of `prompt`; empty when the agent holds its own."""
+    prompt_version: _builtins.int
+    """Version of that prompt; 0 is the newest. What a run was given names the one that it read."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceBinding]:
         """Sources."""
@@ -931,6 +944,10 @@ class Agent(_message.Message):
     def sampling(self) -> Global___Sampling:
         """Sampling."""
 
+    @_builtins.property
+    def updated_at(self) -> _timestamp_pb2.Timestamp:
+        """When this version was made; unset for the operator's. Set by the service."""
+
     def __init__(
         self,
         *,
@@ -950,11 +967,72 @@ class Agent(_message.Message):
         read_only: _builtins.bool = ...,
         router_json: _builtins.bytes = ...,
         language: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        shared: _builtins.bool = ...,
+        prompt_name: _builtins.str = ...,
+        prompt_version: _builtins.int = ...,
+        updated_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "sampling", b"sampling", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "budget", b"budget", "description", b"description", "language", b"language", "model", b"model", "name", b"name", "output", b"output", "prompt", b"prompt", "read_only", b"read_only", "router_json", b"router_json", "sampling", b"sampling", "sources", b"sources", "tools", b"tools", "type", b"type", "version", b"version", "workflow_yaml", b"workflow_yaml"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "budget", b"budget", "description", b"description", "language", b"language", "model", b"model", "name", b"name", "output", b"output", "owner", b"owner", "prompt", b"prompt", "prompt_name", b"prompt_name", "prompt_version", b"prompt_version", "read_only", b"read_only", "router_json", b"router_json", "sampling", b"sampling", "shared", b"shared", "sources", b"sources", "tools", b"tools", "type", b"type", "updated_at", b"updated_at", "version", b"version", "workflow_yaml", b"workflow_yaml"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Agent: _TypeAlias = Agent  # noqa: Y015
+
+@_typing.final
+class Prompt(_message.Message):
+    """A prompt that agents refer to by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
+    prompt_id: _builtins.str
+    """Id, given by the service; for the operator's prompts it is the name."""
+    name: _builtins.str
+    """Name that agents refer to. Required when created."""
+    description: _builtins.str
+    """One or two sentences."""
+    template: _builtins.str
+    """Sandboxed Jinja template; docs/agents.md documents its variables. Required."""
+    version: _builtins.int
+    """Version, from 1, raised by each change."""
+    read_only: _builtins.bool
+    """Whether it comes from the operator's file and cannot be changed here."""
+    owner: _builtins.str
+    """User who owns it; empty for the operator's. Set by the service."""
+    shared: _builtins.bool
+    """Whether agents of everybody in the tenant may refer to it; otherwise only its owner's."""
+    @_builtins.property
+    def updated_at(self) -> _timestamp_pb2.Timestamp:
+        """When this version was made; unset for the operator's. Set by the service."""
+
+    def __init__(
+        self,
+        *,
+        prompt_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        template: _builtins.str = ...,
+        version: _builtins.int = ...,
+        read_only: _builtins.bool = ...,
+        owner: _builtins.str = ...,
+        shared: _builtins.bool = ...,
+        updated_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["updated_at", b"updated_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "owner", b"owner", "prompt_id", b"prompt_id", "read_only", b"read_only", "shared", b"shared", "template", b"template", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Prompt: _TypeAlias = Prompt  # noqa: Y015

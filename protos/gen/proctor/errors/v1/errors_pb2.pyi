@@ -106,6 +106,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The answer does not match the requested schema, also after one repair round. FAILED_PRECONDITION."""
     ERROR_REASON_URL_FORBIDDEN: _ErrorReason.ValueType  # 49
     """A base URL points to a private or forbidden network. INVALID_ARGUMENT."""
+    ERROR_REASON_PROMPT_NOT_FOUND: _ErrorReason.ValueType  # 50
+    """The named prompt does not exist or is another's. NOT_FOUND."""
+    ERROR_REASON_IN_USE: _ErrorReason.ValueType  # 51
+    """The object is used by others, which the message names. FAILED_PRECONDITION."""
     ERROR_REASON_APPROVAL_NOT_FOUND: _ErrorReason.ValueType  # 60
     """The approval does not exist or is another tenant's. NOT_FOUND."""
     ERROR_REASON_APPROVAL_DECIDED: _ErrorReason.ValueType  # 61
@@ -250,6 +254,10 @@ ERROR_REASON_OUTPUT_INVALID: ErrorReason.ValueType  # 48
 """The answer does not match the requested schema, also after one repair round. FAILED_PRECONDITION."""
 ERROR_REASON_URL_FORBIDDEN: ErrorReason.ValueType  # 49
 """A base URL points to a private or forbidden network. INVALID_ARGUMENT."""
+ERROR_REASON_PROMPT_NOT_FOUND: ErrorReason.ValueType  # 50
+"""The named prompt does not exist or is another's. NOT_FOUND."""
+ERROR_REASON_IN_USE: ErrorReason.ValueType  # 51
+"""The object is used by others, which the message names. FAILED_PRECONDITION."""
 ERROR_REASON_APPROVAL_NOT_FOUND: ErrorReason.ValueType  # 60
 """The approval does not exist or is another tenant's. NOT_FOUND."""
 ERROR_REASON_APPROVAL_DECIDED: ErrorReason.ValueType  # 61

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class AgentServiceStub(object):
-    """Lists and shows agents.
+    """Agents and the prompts they refer to. The operator's come from its file and are read-only; others are kept for their
+    owner and, when shared, for everybody of the tenant. Writing needs the scope `agents:write`, and for another's
+    `agents:admin`.
     """
 
     def __init__(self, channel):
@@ -45,10 +47,62 @@ class AgentServiceStub(object):
                 request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentRequest.SerializeToString,
                 response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentResponse.FromString,
                 _registered_method=True)
+        self.CreateAgent = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/CreateAgent',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentResponse.FromString,
+                _registered_method=True)
+        self.UpdateAgent = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/UpdateAgent',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentResponse.FromString,
+                _registered_method=True)
+        self.DeleteAgent = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/DeleteAgent',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentResponse.FromString,
+                _registered_method=True)
+        self.ListAgentVersions = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/ListAgentVersions',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsResponse.FromString,
+                _registered_method=True)
+        self.ListPrompts = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/ListPrompts',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsResponse.FromString,
+                _registered_method=True)
+        self.GetPrompt = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/GetPrompt',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptResponse.FromString,
+                _registered_method=True)
+        self.CreatePrompt = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/CreatePrompt',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptResponse.FromString,
+                _registered_method=True)
+        self.UpdatePrompt = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/UpdatePrompt',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptResponse.FromString,
+                _registered_method=True)
+        self.DeletePrompt = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/DeletePrompt',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptResponse.FromString,
+                _registered_method=True)
+        self.ListPromptVersions = channel.unary_unary(
+                '/proctor.orchestrator.v1.AgentService/ListPromptVersions',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer(object):
-    """Lists and shows agents.
+    """Agents and the prompts they refer to. The operator's come from its file and are read-only; others are kept for their
+    owner and, when shared, for everybody of the tenant. Writing needs the scope `agents:write`, and for another's
+    `agents:admin`.
     """
 
     def ListAgents(self, request, context):
@@ -60,6 +114,80 @@ class AgentServiceServicer(object):
 
     def GetAgent(self, request, context):
         """Returns one agent by id or name. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateAgent(self, request, context):
+        """Keeps a new agent of the principal's. BadRequest names every field that cannot serve; NAME_TAKEN when the operator
+        or somebody of the tenant has an agent of that name. A retry after success is NAME_TAKEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateAgent(self, request, context):
+        """Puts a new version in the place of an agent; the earlier ones are kept. CONFLICT when `version` is not the newest:
+        read the agent again. A retry after success is CONFLICT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAgent(self, request, context):
+        """Deletes an agent with all its versions; runs that have begun go on with what they were given. AGENT_NOT_FOUND the
+        second time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAgentVersions(self, request, context):
+        """Lists the versions of an agent, newest first. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPrompts(self, request, context):
+        """Lists prompts that the principal's agents may refer to, the operator's first. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPrompt(self, request, context):
+        """Returns one prompt by id or name. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePrompt(self, request, context):
+        """Keeps a new prompt of the principal's. Fails and retries as CreateAgent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdatePrompt(self, request, context):
+        """Puts a new version in the place of a prompt; the earlier ones are kept. Agents that name no version read the new one
+        from their next run on. Fails and retries as UpdateAgent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeletePrompt(self, request, context):
+        """Deletes a prompt with all its versions. IN_USE while an agent refers to it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPromptVersions(self, request, context):
+        """Lists the versions of a prompt, newest first. Safe to retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +206,56 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentRequest.FromString,
                     response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentResponse.SerializeToString,
             ),
+            'CreateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAgent,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentResponse.SerializeToString,
+            ),
+            'UpdateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateAgent,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentResponse.SerializeToString,
+            ),
+            'DeleteAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAgent,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentResponse.SerializeToString,
+            ),
+            'ListAgentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgentVersions,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsResponse.SerializeToString,
+            ),
+            'ListPrompts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPrompts,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsResponse.SerializeToString,
+            ),
+            'GetPrompt': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPrompt,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptResponse.SerializeToString,
+            ),
+            'CreatePrompt': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePrompt,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptResponse.SerializeToString,
+            ),
+            'UpdatePrompt': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdatePrompt,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptResponse.SerializeToString,
+            ),
+            'DeletePrompt': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePrompt,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptResponse.SerializeToString,
+            ),
+            'ListPromptVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPromptVersions,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'proctor.orchestrator.v1.AgentService', rpc_method_handlers)
@@ -87,7 +265,9 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentService(object):
-    """Lists and shows agents.
+    """Agents and the prompts they refer to. The operator's come from its file and are read-only; others are kept for their
+    owner and, when shared, for everybody of the tenant. Writing needs the scope `agents:write`, and for another's
+    `agents:admin`.
     """
 
     @staticmethod
@@ -134,6 +314,276 @@ class AgentService(object):
             '/proctor.orchestrator.v1.AgentService/GetAgent',
             proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentRequest.SerializeToString,
             proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/CreateAgent',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/UpdateAgent',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/DeleteAgent',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeleteAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/ListAgentVersions',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListAgentVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPrompts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/ListPrompts',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPrompt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/GetPrompt',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.GetPromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePrompt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/CreatePrompt',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.CreatePromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdatePrompt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/UpdatePrompt',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.UpdatePromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePrompt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/DeletePrompt',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.DeletePromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPromptVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.AgentService/ListPromptVersions',
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_agent__service__pb2.ListPromptVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
