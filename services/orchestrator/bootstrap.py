@@ -244,7 +244,7 @@ class _Orchestrator:
             slots=slots,
             agents=agents,
             catalogue=models.catalogue,
-            offers=Offers(toolbox, sandbox, settings.max_tools),
+            offers=Offers(toolbox, settings.max_tools),
             conversations=database.conversations,
             approvals=approvals,
             artifacts=artifacts,

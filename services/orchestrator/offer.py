@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from services.chassis import names
 from services.chassis.errors import FieldViolation, InvalidRequest
+from services.chassis.identity import Principal
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.checks import check_schema
-from services.orchestrator.domain.agent import Agent, ToolPolicy
+from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
-from services.orchestrator.ports import Sandbox
-from services.orchestrator.tools.ports import Toolbox
+from services.orchestrator.tools.ports import Conditional, Toolbox
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ class Offer:
 class Offers:
     """Decides what is offered. A tool whose dependency is missing does not exist for the model."""
 
-    def __init__(self, toolbox: Toolbox, sandbox: Sandbox, max_tools: int) -> None:
+    def __init__(self, toolbox: Toolbox, max_tools: int) -> None:
         self._toolbox = toolbox
-        self._sandbox = sandbox
         self._max_tools = max_tools
 
     async def make(
         self,
+        principal: Principal,
         agent: Agent,
         client_tools: tuple[ToolSpec, ...],
         tool_choice: str,
@@ -50,8 +50,7 @@ class Offers:
         """
         _check(client_tools)
         exposed = expose(agent)
-        bound = {binding.tool for binding in agent.tools}
-        denied = {b.tool for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when}
+        denied = tuple(b for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when)
         withheld: dict[str, str] = {}
         offered: list[ToolSpec] = []
         theirs = {tool.name for tool in client_tools}
@@ -59,7 +58,7 @@ class Offers:
             name = tool.definition.name
             if name in theirs:
                 withheld[name] = "the caller brings a tool of that name"
-            elif name in denied:
+            elif _binds(denied, name):
                 withheld[name] = "the agent's policy denies it"
             elif tool.definition.pause_kind is not PauseKind.APPROVAL and not answerable:
                 withheld[name] = "nobody is there to answer"
@@ -68,15 +67,16 @@ class Offers:
                     withheld[name] = "the agent fetches its sources before the first call"
                 else:
                     offered.append(tool.definition.spec)
-            elif bound and name not in bound:
+            elif agent.tools and not _binds(agent.tools, name):
                 withheld[name] = "the agent does not have it"
-            elif name == "run_code" and not (isolation := await self._sandbox.isolation()).safe:
-                withheld[name] = isolation.explanation
+            elif isinstance(tool, Conditional) and (why := await tool.withheld(principal)):
+                withheld[name] = why
             else:
                 offered.append(tool.definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
         # The suite's own tools stay, and the one that the caller insists on.
-        always = {tool.name for tool in offered} | {tool_choice}
+        narrowable = {tool.definition.name for tool in self._toolbox.tools if tool.definition.narrowable}
+        always = {tool.name for tool in offered} - narrowable | {tool_choice}
         tools, left_out = narrow(everything, question, self._max_tools, always)
         withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")
         _log.info(
@@ -84,6 +84,11 @@ class Offers:
             extra={"event": names.EVENT_RUN_TOOLS, "offered": [t.name for t in tools], "withheld": withheld},
         )
         return Offer(tools=tools, sources=exposed.search or ())
+
+
+def _binds(bindings: tuple[ToolBinding, ...], name: str) -> bool:
+    """Tell whether a binding names the tool, or a group of them by a star at its end."""
+    return any(name.startswith(b.tool[:-1]) if b.tool.endswith("*") else name == b.tool for b in bindings)
 
 
 def _check(tools: tuple[ToolSpec, ...]) -> None:

@@ -127,7 +127,7 @@ class Runs:
         # A caller that ends runs for its own tools, or an unattended run, has nobody who could answer a question.
         answerable = not command.unattended and not command.client_tools_end_run and not command.history
         offer = await self._offers.make(
-            agent, command.client_tools, command.tool_choice, _question(command), answerable=answerable
+            principal, agent, command.client_tools, command.tool_choice, _question(command), answerable=answerable
         )
         spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
         messages, turn_start, user = await self._messages(principal, command, spec)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from services.chassis.identity import Principal
 from services.orchestrator.domain.events import PauseKind, ProgressStream
@@ -41,7 +41,8 @@ class ToolDefinition:
 
     `unique` allows one execution a conversation; `cooldown` refuses another call of the same name within that time.
     `per_turn` is how often it may be called in one turn. A `pause_kind` other than APPROVAL means that people answer
-    the call (within `answer_time`) and nothing runs.
+    the call (within `answer_time`) and nothing runs. A `narrowable` tool may be left out when there are more tools than
+    a model takes and the question is about something else.
     """
 
     spec: ToolSpec
@@ -55,6 +56,7 @@ class ToolDefinition:
     pause_kind: PauseKind = PauseKind.APPROVAL
     answer_time: timedelta | None = None
     per_turn: int | None = None
+    narrowable: bool = False
 
     @property
     def name(self) -> str:
@@ -98,6 +100,15 @@ class Tool(Protocol):
     def definition(self) -> ToolDefinition: ...
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult: ...
+
+
+@runtime_checkable
+class Conditional(Protocol):
+    """What a tool implements beside Tool when it is not there for everybody at every time."""
+
+    async def withheld(self, principal: Principal) -> str:
+        """Return why `principal` cannot have the tool now, empty when they can. Asked at each start of a run: quick."""
+        ...
 
 
 class Toolbox:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from services.chassis.canonical import canonical_json
+from services.chassis.identity import Principal
 from services.orchestrator.domain.events import ProgressStream
 from services.orchestrator.domain.messages import Artifact, ToolSpec
 from services.orchestrator.ports import Sandbox, SandboxEnd, SandboxFile, SandboxOutput
@@ -54,6 +55,12 @@ class RunCodeTool:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
+
+    async def withheld(self, principal: Principal) -> str:
+        """Code runs only where the sandbox proves its isolation."""
+        del principal
+        isolation = await self._sandbox.isolation()
+        return "" if isolation.safe else isolation.explanation or "the sandbox is not safe"
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return status, output and files of the execution."""
