@@ -71,8 +71,8 @@ class MeasuredApprovals:
             approval.state,
             extra={
                 "event": names.EVENT_APPROVAL_DECIDED,
-                "approval": approval.approval_id,
-                "run": approval.run_id,
+                "approval_id": approval.approval_id,
+                "run_id": approval.run_id,
                 "tool": approval.tool,
                 "outcome": str(approval.state),
                 "decided_by": approval.decided_by,

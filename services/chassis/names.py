@@ -68,6 +68,7 @@ SERVICE_VERSION: Final = "service.version"
 APPROVAL_KIND: Final = "proctor.approval.kind"
 APPROVAL_OUTCOME: Final = "proctor.approval.outcome"
 BUDGET_KIND: Final = "proctor.budget.kind"
+EMBEDDINGS_BATCH_SIZE: Final = "proctor.embeddings.batch_size"
 LLM_FALLBACK_FROM: Final = "proctor.llm.fallback_from"
 LLM_PURPOSE: Final = "proctor.llm.purpose"
 LLM_QUEUE_TIME: Final = "proctor.llm.queue_time"
@@ -143,13 +144,22 @@ class Measured(Instrument):
 CALL_BUCKETS: Final = tuple(0.01 * 2**n for n in range(16))
 AGENT_BUCKETS: Final = tuple(0.1 * 2**n for n in range(13))
 TOKEN_BUCKETS: Final = tuple(float(4**n) for n in range(14))
-# `rpc.*.call.duration`, as the conventions advise.
+# `rpc.*.call.duration` and `http.server.request.duration`, as the conventions advise.
 RPC_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 # People decide within seconds or within a day.
 DECISION_BUCKETS: Final = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0)
 SCORE_BUCKETS: Final = tuple(n / 10 for n in range(1, 11))
 HITS_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0)
 
+HTTP_SERVER_DURATION: Final = Measured(
+    name="http.server.request.duration",
+    unit="s",
+    description="Time of one HTTP exchange of the gateway; a stream's is as long as the stream.",
+    buckets=RPC_BUCKETS,
+)
+HTTP_SERVER_ACTIVE: Final = UpDown(
+    name="http.server.active_requests", unit="{request}", description="HTTP exchanges that are open now."
+)
 MODEL_CALL_DURATION: Final = Measured(
     name="gen_ai.client.operation.duration",
     unit="s",

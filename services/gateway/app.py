@@ -76,7 +76,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         )
     app.add_middleware(BodyLimit, limit=body_limit(parts.settings))
     app.add_middleware(Envelope, ids=parts.ids)
-    app.add_middleware(Traced, telemetry=telemetry)
+    app.add_middleware(Traced, telemetry=telemetry, clock=parts.clock)
     return app
 
 

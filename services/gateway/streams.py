@@ -107,7 +107,7 @@ class RunStreams:
                     raise
                 log.info(
                     "watching a run again",
-                    extra={"event": "run.rewatched", "run": position.run_id, "after": position.last},
+                    extra={"event": "run.rewatched", "run_id": position.run_id, "after": position.last},
                 )
             else:
                 return

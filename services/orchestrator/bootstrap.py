@@ -45,7 +45,7 @@ from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
-from services.orchestrator.metrics import RunMetrics
+from services.orchestrator.metrics import RunMetrics, StreamMetrics
 from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
 from services.orchestrator.models.own.vault import vault_at, vault_of
@@ -208,7 +208,8 @@ class _Orchestrator:
             ids=ids,
         )
         terms = LeaseTerms(owner=ids.new(), duration=settings.lease, reader=READER)
-        feed = Feed(database.runs, FeedLimits())
+        streams = StreamMetrics(platform.telemetry)
+        feed = Feed(database.runs, FeedLimits(), streams.lagged)
         self._journals = Journals(database.runs, feed, database.signals, clock, terms, telemetry=platform.telemetry)
         slots = FairSlots(
             SlotLimits(running=settings.max_runs, per_tenant=settings.max_runs_per_tenant, waiting=settings.max_waiting)
@@ -267,7 +268,7 @@ class _Orchestrator:
             usage_lifetime=settings.usage_lifetime,
         )
         self._servicers = (
-            RunServicer(self._runs, feed, settings.heartbeat),
+            RunServicer(self._runs, feed, settings.heartbeat, streams),
             AgentServicer(agents),
             ModelServicer(models.catalogue, models.own),
             ArtifactServicer(artifacts),

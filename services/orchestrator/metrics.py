@@ -37,3 +37,29 @@ class RunMetrics:
     def cut(self, kind: str) -> None:
         """Count a run that met a cap."""
         self._budgets.add(1, {names.BUDGET_KIND: kind})
+
+
+class StreamMetrics:
+    """Counts what happens to those who read runs."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._resumed = telemetry.counter(SCOPE, names.STREAMS_RESUMED)
+        self._gaps = telemetry.counter(SCOPE, names.STREAMS_GAPS)
+        self._replayed = telemetry.counter(SCOPE, names.STREAMS_REPLAYED)
+        self._slow = telemetry.counter(SCOPE, names.STREAMS_SLOW)
+
+    def resumed(self) -> None:
+        """Count a reader that came back with a cursor."""
+        self._resumed.add(1)
+
+    def gap(self) -> None:
+        """Count a cursor older than what is kept."""
+        self._gaps.add(1)
+
+    def replayed(self, events: int) -> None:
+        """Count events that were recorded before their reader came; joined deltas are one."""
+        self._replayed.add(events)
+
+    def lagged(self) -> None:
+        """Count a reader that fell behind the live tail."""
+        self._slow.add(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,10 +27,11 @@ from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.codec_events import frame
 from services.orchestrator.codec_reflect import to_pb
 from services.orchestrator.domain.events import StampedEvent
-from services.orchestrator.domain.run import RunState
+from services.orchestrator.domain.run import Run, RunState
 from services.orchestrator.journal.feed import Feed
+from services.orchestrator.metrics import StreamMetrics
 from services.orchestrator.runs import Runs
-from services.orchestrator.streams import follow
+from services.orchestrator.streams import counted, follow
 
 DEFAULT_PAGE = 50
 DEFAULT_CATALOGUE_PAGE = 100
@@ -39,17 +41,18 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     """Runs. Streams carry events that were encoded once, when they were recorded."""
 
-    def __init__(self, runs: Runs, feed: Feed, heartbeat: timedelta) -> None:
+    def __init__(self, runs: Runs, feed: Feed, heartbeat: timedelta, metrics: StreamMetrics) -> None:
         self._runs = runs
         self._feed = feed
         self._heartbeat = heartbeat
+        self._metrics = metrics
 
     async def StartRun(self, request: run_service_pb2.StartRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         principal = current_principal()
         run = await self._runs.start(principal, codec.start_run(request))
         ended = False
         try:
-            async for message in self._follow(run.run_id, 0, _hold(request)):
+            async for message in self._follow(run, 0, _hold(request)):
                 yield message
             ended = True
         finally:
@@ -59,13 +62,13 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     async def WatchRun(self, request: run_service_pb2.WatchRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         run = await self._runs.get(current_principal(), request.run_id)
-        stream = self._follow(run.run_id, request.after_sequence, _hold(request), live=not request.replay_only)
+        stream = self._follow(run, request.after_sequence, _hold(request), live=not request.replay_only)
         async for message in stream:
             yield message
 
     async def ResumeRun(self, request: run_service_pb2.ResumeRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         run = await self._runs.resume(current_principal(), request.run_id, codec.decisions(request), request.text)
-        async for message in self._follow(run.run_id, request.after_sequence or run.last_sequence, _hold(request)):
+        async for message in self._follow(run, request.after_sequence or run.last_sequence, _hold(request)):
             yield message
 
     async def CancelRun(
@@ -99,15 +102,11 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         token = encode_token(scope, runs[-1].created_at.timestamp(), runs[-1].run_id) if more else ""
         return run_service_pb2.ListRunsResponse(runs=[codec.run_to_pb(run) for run in runs], next_page_token=token)
 
-    async def _follow(
-        self, run_id: str, after: int, hold: timedelta | None, *, live: bool = True
-    ) -> AsyncIterator[bytes]:
-        batches = follow(self._feed, run_id, after=after, hold=hold, heartbeat=self._heartbeat, live=live)
-        try:
-            async for batch in batches:
+    async def _follow(self, run: Run, after: int, hold: timedelta | None, *, live: bool = True) -> AsyncIterator[bytes]:
+        batches = follow(self._feed, run.run_id, after=after, hold=hold, heartbeat=self._heartbeat, live=live)
+        async with aclosing(counted(batches, self._metrics, after=after, known=run.last_sequence)) as told:
+            async for batch in told:
                 yield _encode(batch)
-        finally:
-            await batches.aclose()  # type: ignore[attr-defined]
 
 
 class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):

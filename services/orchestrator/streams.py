@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 
 from services.orchestrator.domain.events import StampedEvent
+from services.orchestrator.domain.run import EventsPruned
 from services.orchestrator.journal.feed import Feed
+from services.orchestrator.metrics import StreamMetrics
 
 
 async def follow(
@@ -19,7 +21,7 @@ async def follow(
     hold: timedelta | None,
     heartbeat: timedelta,
     live: bool = True,
-) -> AsyncIterator[tuple[StampedEvent, ...]]:
+) -> AsyncGenerator[tuple[StampedEvent, ...], None]:
     """Yield batches of events after `after`; an empty batch is a heartbeat.
 
     Ends after the terminal event. While the run is paused it ends once `hold` has passed; None waits for the decision,
@@ -56,3 +58,20 @@ async def follow(
             if upcoming is not None:
                 upcoming.cancel()
                 await asyncio.wait({upcoming})
+
+
+async def counted(
+    batches: AsyncGenerator[tuple[StampedEvent, ...], None], metrics: StreamMetrics, *, after: int, known: int
+) -> AsyncGenerator[tuple[StampedEvent, ...], None]:
+    """Yield `batches` and count: a reader that came back, the events up to `known` it is sent again, a gap."""
+    if after:
+        metrics.resumed()
+    try:
+        async with aclosing(batches):
+            async for batch in batches:
+                if batch and batch[0].sequence <= known:
+                    metrics.replayed(sum(event.sequence <= known for event in batch))
+                yield batch
+    except EventsPruned:
+        metrics.gap()
+        raise

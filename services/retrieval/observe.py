@@ -87,6 +87,7 @@ class ObservedEmbedder:
         attributes = {
             names.GEN_AI_OPERATION_NAME: "embeddings",
             names.GEN_AI_REQUEST_MODEL: self.space,
+            names.EMBEDDINGS_BATCH_SIZE: len(texts),
         }
         name = f"{names.SPAN_EMBEDDINGS} {self.space}"
         with self._tracer.start_as_current_span(name, kind=SpanKind.CLIENT, attributes=attributes):

@@ -29,7 +29,11 @@ class GrpcRetrieval:
         """Search `sources`, all readable ones when empty."""
         request = pb.SearchRequest(query=query, sources=sources, history=history, top_k=top_k)
         searched = ",".join(sources) or "*"
-        attributes: dict[str, str | int] = {names.GEN_AI_RETRIEVAL_TOP_K: top_k, names.GEN_AI_DATA_SOURCE_ID: searched}
+        attributes: dict[str, str | int] = {
+            names.GEN_AI_OPERATION_NAME: names.SPAN_RETRIEVAL,
+            names.GEN_AI_RETRIEVAL_TOP_K: top_k,
+            names.GEN_AI_DATA_SOURCE_ID: searched,
+        }
         with self._tracer.start_as_current_span(
             f"{names.SPAN_RETRIEVAL} {searched}", kind=SpanKind.CLIENT, attributes=attributes
         ) as span:

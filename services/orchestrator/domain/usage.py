@@ -67,3 +67,4 @@ class QuotaExceeded(ServiceError):
             metadata={"scope": scope.value, "measure": measure, "limit": str(limit), "used": str(used)},
             retry_after=retry_after,
         )
+        self.measure = measure

@@ -42,6 +42,10 @@ class FeedLimits:
     patience: float = 10.0
 
 
+def _ignore() -> None:
+    """Stand in until someone wants to know."""
+
+
 class Tail:
     """The newest published events of one run, and the means to wait for more."""
 
@@ -118,9 +122,11 @@ class Tail:
 class Feed:
     """The events of runs, for readers in this process, whoever owns the runs."""
 
-    def __init__(self, log: EventLog, limits: FeedLimits) -> None:
+    def __init__(self, log: EventLog, limits: FeedLimits, lagged: Callable[[], None] = _ignore) -> None:
+        """`lagged` is told of each reader that falls behind the tail it was reading."""
         self._log = log
         self._limits = limits
+        self._lagged = lagged
         self._tails: dict[str, Tail] = {}
 
     def tail(self, run_id: str) -> Tail:
@@ -156,13 +162,18 @@ class Feed:
         StoreUnavailable when the database stays away: watch again after the last sequence then.
         The caller has checked whose run it is.
         """
-        cursor = after
+        cursor, keeps_up = after, False
         with self._reading(run_id) as tail:
             while True:
                 changed = tail.changed()
                 batch = tail.after(cursor, self._limits)
                 if batch is None:
+                    if keeps_up and tail.floor is not None:
+                        self._lagged()
+                    keeps_up = False
                     batch = await self._page(run_id, cursor)
+                else:
+                    keeps_up = True
                 if batch:
                     if len(batch) >= self._limits.join_from:
                         batch = merge_deltas(batch)

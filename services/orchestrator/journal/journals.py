@@ -10,6 +10,7 @@ from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.telemetry import Telemetry, no_telemetry
 from services.orchestrator.domain.run import Fenced, NewRun, Run
+from services.orchestrator.domain.usage import QuotaExceeded
 from services.orchestrator.journal.feed import Feed
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Ownership, RunSignal, RunStore, Signals, StoreUnavailable
@@ -34,6 +35,7 @@ class Journals:
         telemetry = telemetry or no_telemetry()
         self._lost = telemetry.counter(__name__, names.LEASES_LOST)
         self._recovered = telemetry.counter(__name__, names.LEASES_RECOVERED)
+        self._refused = telemetry.counter(__name__, names.QUOTA_REJECTED)
         fenced = telemetry.counter(__name__, names.LEASES_FENCED)
         self._store = store
         self._feed = feed
@@ -72,7 +74,11 @@ class Journals:
 
     async def admit(self, new: NewRun) -> tuple[Run, RunJournal | None]:
         """Admit a run and open it, or return the run that the same request started. Raises as `RunStore.admit`."""
-        admission = await self._store.admit(new, self._terms)
+        try:
+            admission = await self._store.admit(new, self._terms)
+        except QuotaExceeded as error:
+            self._refused.add(1, {names.QUOTA_KIND: error.measure})
+            raise
         return admission.run, self.open(admission.ownership) if admission.ownership else None
 
     async def claim(self, run_id: str) -> RunJournal | None:
