@@ -158,7 +158,7 @@ class Bench:
     async def paths(self, name: str) -> dict[str, str]:
         """Return the path of each document of a source."""
         source = await self.sources.find(CALLER, name)
-        return {one.id: one.path for one in await self.documents.page(source, limit=1_000_000)}
+        return {one.id: one.path for one in await self.documents.page([source], limit=1_000_000)}
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

@@ -39,6 +39,7 @@ from services.retrieval.ingest import Ingest
 from services.retrieval.observe import ObservedEmbedder, ObservedSearch
 from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
 from services.retrieval.purge import Purger
+from services.retrieval.reading import Reader
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
 from services.retrieval.rewrite import LocalRewriter
 from services.retrieval.rpc import RetrievalServicer, SourceServicer
@@ -151,7 +152,9 @@ async def _assemble(
 
     def register(server: grpc.aio.Server) -> None:
         add_RetrievalServiceServicer_to_server(retrieval, server)
-        add_SourceServiceServicer_to_server(SourceServicer(library, uploads), server)
+        add_SourceServiceServicer_to_server(
+            SourceServicer(library, Reader(sources, documents, passages), uploads), server
+        )
 
     return register, background
 

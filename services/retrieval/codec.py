@@ -14,6 +14,7 @@ from services.chassis.errors import InvalidRequest
 from services.retrieval.domain.library import Document, DocumentState, Progress, Source, SourceCounts, Topic
 from services.retrieval.domain.search import Found, Hit, HitKind, Question
 from services.retrieval.ports import EmbedPurpose
+from services.retrieval.reading import Reading
 from services.retrieval.uploads import FileBytes, FileEnd, FileStart, Part
 
 _KINDS = {
@@ -110,7 +111,23 @@ def from_source(source: Source, counts: SourceCounts) -> source_pb.Source:
     )
 
 
-def from_document(document: Document) -> source_pb.Document:
+def from_reading(reading: Reading) -> source_pb.ReadDocumentResponse:
+    """Return what was read of a document as a message."""
+    return source_pb.ReadDocumentResponse(
+        document=from_document(reading.document, reading.source_name),
+        parts=[
+            source_pb.DocumentPart(
+                passage_id=part.passage_id, where=part.where, text=part.text, start=part.start, end=part.end
+            )
+            for part in reading.parts
+        ],
+        next_offset=reading.next_offset,
+        characters=reading.characters,
+        summary=reading.summary,
+    )
+
+
+def from_document(document: Document, source_name: str) -> source_pb.Document:
     """Return a document as a message."""
     ingested_at = Timestamp()
     ingested_at.FromDatetime(document.ingested_at)
@@ -128,6 +145,7 @@ def from_document(document: Document) -> source_pb.Document:
         content_hash=document.content_hash,
         url=document.url,
         metadata=document.metadata,
+        source_name=source_name,
     )
 
 

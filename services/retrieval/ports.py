@@ -94,8 +94,19 @@ class Documents(Protocol):
     async def abandon(self, document: Document) -> None:
         """Forget `document.revision` that was written but not published, unless it is searched or queued again."""
 
-    async def page(self, source: Source, *, after: str = "", limit: int = 100, path_glob: str = "") -> list[Document]:
-        """Return documents by path, those after the path `after`."""
+    async def page(
+        self,
+        among: Sequence[Source],
+        *,
+        after: tuple[str, str] = ("", ""),
+        limit: int = 100,
+        path_glob: str = "",
+        condition: Condition | None = None,
+    ) -> list[Document]:
+        """Return documents of these sources by path and id, those after the path and id `after`."""
+
+    async def named(self, among: Sequence[Source], name: str) -> list[Document]:
+        """Return the documents of these sources that have this id, path or title, not more than a few."""
 
     async def get(self, source: Source, document_id: str) -> Document:
         """Return one document, or raise DocumentNotFound."""
@@ -124,6 +135,15 @@ class Passages(Protocol):
 
     async def of_document(self, document: Document, *, start: int, limit: int) -> list[Passage]:
         """Return passages of the searched revision from ordinal `start`."""
+
+    async def ordinal_at(self, document: Document, offset: int) -> int:
+        """Return the ordinal of the passage that holds this character of the clean text, or begins next before it."""
+
+    async def page_start(self, document: Document, page: int) -> int:
+        """Return where this page begins, or the nearest page before it at which a child begins; 0 without pages."""
+
+    async def characters(self, document: Document) -> int:
+        """Return how many characters the clean text of the searched revision has."""
 
     async def term_counts(self, scope: Scope, terms: Sequence[str]) -> TermCounts:
         """Return how many passages of the sources in scope hold each term."""

@@ -18,6 +18,7 @@ from services.retrieval.domain.library import SourceCounts
 from services.retrieval.embedding import Embeddings
 from services.retrieval.extract import TextExtractor
 from services.retrieval.observe import Searching
+from services.retrieval.reading import Reader
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Part, Uploads
 from services.retrieval.web import Web
@@ -95,8 +96,9 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
 class SourceServicer(source_grpc.SourceServiceServicer):
     """retrieval.v1.SourceService."""
 
-    def __init__(self, library: Library, uploads: Uploads) -> None:
+    def __init__(self, library: Library, reader: Reader, uploads: Uploads) -> None:
         self._library = library
+        self._reader = reader
         self._uploads = uploads
 
     async def CreateSource(
@@ -135,16 +137,31 @@ class SourceServicer(source_grpc.SourceServiceServicer):
     async def ListDocuments(
         self, request: source_pb.ListDocumentsRequest, context: Context
     ) -> source_pb.ListDocumentsResponse:
-        page = await self._library.list_documents(
+        page = await self._reader.list_documents(
             current_principal(),
-            request.source_id,
+            [request.source_id] if request.source_id else list(request.sources),
             size=request.page_size,
             token=request.page_token,
             path_glob=request.path_glob,
+            where=request.filter,
         )
         return source_pb.ListDocumentsResponse(
-            documents=[codec.from_document(one) for one in page.documents], next_page_token=page.next_token
+            documents=[codec.from_document(one, page.names[one.source_id]) for one in page.documents],
+            next_page_token=page.next_token,
         )
+
+    async def ReadDocument(
+        self, request: source_pb.ReadDocumentRequest, context: Context
+    ) -> source_pb.ReadDocumentResponse:
+        reading = await self._reader.read(
+            current_principal(),
+            list(request.sources),
+            request.document,
+            offset=request.offset,
+            limit=request.max_characters,
+            page=request.page,
+        )
+        return codec.from_reading(reading)
 
     async def DeleteDocument(
         self, request: source_pb.DeleteDocumentRequest, context: Context

@@ -9,7 +9,7 @@ from services.chassis.clock import Clock, Ids
 from services.chassis.identity import Principal
 from services.chassis.paging import decode_token, encode_token
 from services.retrieval.domain.errors import NotYourSource, PassageNotFound
-from services.retrieval.domain.library import Document, Source, SourceCounts, Topic
+from services.retrieval.domain.library import Source, SourceCounts, Topic
 from services.retrieval.domain.search import Hit, Provenance, Scope, place
 from services.retrieval.ports import Documents, Passages, Sources
 from services.retrieval.purge import Purger
@@ -26,14 +26,6 @@ class SourcePage:
 
     sources: Sequence[Source]
     counts: Mapping[str, SourceCounts]
-    next_token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentPage:
-    """One page of documents, and the token of the next page."""
-
-    documents: Sequence[Document]
     next_token: str
 
 
@@ -100,19 +92,6 @@ class Library:
         count = await self._sources.remove(source)
         await self._purger.run()
         return count
-
-    async def list_documents(
-        self, principal: Principal, id_or_name: str, *, size: int, token: str, path_glob: str
-    ) -> DocumentPage:
-        """Return a page of a source's documents, by path."""
-        source = await self._sources.find(principal, id_or_name)
-        size = size or PAGE
-        list_name = f"documents:{source.id}:{path_glob}"
-        after = str(decode_token(list_name, token)[0]) if token else ""
-        found = await self._documents.page(source, after=after, limit=size + 1, path_glob=path_glob)
-        shown = found[:size]
-        next_token = encode_token(list_name, shown[-1].path) if len(found) > size else ""
-        return DocumentPage(documents=shown, next_token=next_token)
 
     async def delete_document(self, principal: Principal, id_or_name: str, document_id: str) -> None:
         """Delete a document with its passages, chunks and vectors."""

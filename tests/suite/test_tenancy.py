@@ -151,6 +151,9 @@ async def test_every_rpc_that_names_a_thing_says_it_does_not_exist(running: Suit
         ),
         "DeleteSource": sources.DeleteSource(source_service_pb2.DeleteSourceRequest(**source), metadata=who),
         "IngestDocuments": sources.IngestDocuments(upload(), metadata=who),
+        "ReadDocument": sources.ReadDocument(
+            source_service_pb2.ReadDocumentRequest(document=theirs.document), metadata=who
+        ),
         "GetPassage": search.GetPassage(
             retrieval_service_pb2.GetPassageRequest(passage_id=theirs.passage), metadata=who
         ),
@@ -237,6 +240,7 @@ async def test_every_route_that_names_a_thing_answers_404(
         ),
         ("GET", f"/v1/sources/{theirs.source}/documents", None),
         ("DELETE", f"/v1/sources/{theirs.source}", None),
+        ("GET", f"/v1/sources/{theirs.source}/documents/{theirs.document}", None),
         ("DELETE", f"/v1/sources/{theirs.source}/documents/{theirs.document}", None),
         ("GET", f"/v1/passages/{theirs.passage}", None),
         ("GET", f"/v1/responses/resp_{theirs.run}", None),

@@ -68,6 +68,11 @@ class FakeRetrieval(retrieval_service_pb2_grpc.RetrievalServiceServicer, source_
     async def ListDocuments(self, request: Any, context: Any) -> Any:
         return source_service_pb2.ListDocumentsResponse()
 
+    async def ReadDocument(self, request: Any, context: Any) -> Any:
+        document = source_service_pb2.Document(document_id=request.document, source_name=request.sources[0])
+        part = source_service_pb2.DocumentPart(text="words", start=request.offset, end=request.offset + 5)
+        return source_service_pb2.ReadDocumentResponse(document=document, parts=[part], characters=99)
+
     async def DeleteDocument(self, request: Any, context: Any) -> Any:
         return source_service_pb2.DeleteDocumentResponse()
 

@@ -82,6 +82,8 @@ async def test_sources_and_documents_are_created_listed_and_deleted(suite: Suite
     assert (created.status_code, created.json()["source_id"]) == (201, "s1")
     assert (await suite.http.get("/v1/sources")).json()["sources"][0]["name"] == "rules"
     assert (await suite.http.get("/v1/sources/s1/documents")).json()["documents"] == []
+    read = (await suite.http.get("/v1/sources/s1/documents/d1", params={"offset": 7})).json()
+    assert (read["document"]["document_id"], read["parts"][0]["start"], read["characters"]) == ("d1", 7, 99)
     assert (await suite.http.delete("/v1/sources/s1/documents/d1")).status_code == 204
     assert (await suite.http.delete("/v1/sources/s1")).json() == {"documents": 2}
     assert (await suite.http.delete("/v1/sources/s2")).json()["reason"] == "SOURCE_NOT_FOUND"

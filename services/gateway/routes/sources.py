@@ -93,12 +93,35 @@ async def list_documents(
     page_size: PageSize = 0,
     page_token: PageToken = "",
     path_glob: Annotated[str, Query(max_length=1024)] = "",
+    filter: Annotated[str, Query(max_length=4096)] = "",  # noqa: A002  # its name in the query
 ) -> Response:
     """List the documents of a source by path."""
     request = pb.ListDocumentsRequest(
-        source_id=source_id, page_size=page_size, page_token=page_token, path_glob=path_glob
+        source_id=source_id, page_size=page_size, page_token=page_token, path_glob=path_glob, filter=filter
     )
     reply = await parts.backends.sources.ListDocuments(request, metadata=parts.metadata(caller), timeout=UNARY_TIMEOUT)
+    return json_reply(reply)
+
+
+@router.get(
+    "/sources/{source_id}/documents/{document_id}",
+    responses=openapi.answers(pb.ReadDocumentResponse),
+    response_class=Response,
+)
+async def read_document(
+    source_id: str,
+    document_id: str,
+    parts: PartsDep,
+    caller: Reader,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    max_characters: Annotated[int, Query(ge=0, le=200_000)] = 0,
+    page: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Response:
+    """Read the text of a document, from an offset or a page on; `next_offset` says where to go on."""
+    request = pb.ReadDocumentRequest(
+        sources=[source_id], document=document_id, offset=offset, max_characters=max_characters, page=page
+    )
+    reply = await parts.backends.sources.ReadDocument(request, metadata=parts.metadata(caller), timeout=UNARY_TIMEOUT)
     return json_reply(reply)
 
 

@@ -26,6 +26,7 @@ from services.retrieval.domain.search import Scope
 from services.retrieval.ports import Admission, Purge
 
 _SCAN = 500
+_NAMED = 64
 
 
 class SqlDocuments:
@@ -144,22 +145,45 @@ class SqlDocuments:
             await connection.execute(passages.delete().where(lost))
             await self._record_purge(connection, document, revision=document.revision)
 
-    async def page(self, source: Source, *, after: str = "", limit: int = 100, path_glob: str = "") -> list[Document]:
+    async def page(
+        self,
+        among: Sequence[Source],
+        *,
+        after: tuple[str, str] = ("", ""),
+        limit: int = 100,
+        path_glob: str = "",
+        condition: Condition | None = None,
+    ) -> list[Document]:
+        names = {source.id: source.name for source in among}
+        scanned = _SCAN if path_glob or condition else limit
         found: list[Document] = []
         while len(found) < limit:
-            query = (
-                documents.select()
-                .where(documents.c.source_id == source.id, documents.c.path > after)
-                .order_by(documents.c.path)
-                .limit(_SCAN if path_glob else limit)
+            beyond = sa.or_(
+                documents.c.path > after[0], sa.and_(documents.c.path == after[0], documents.c.id > after[1])
             )
+            query = documents.select().where(documents.c.source_id.in_(names), beyond)
             async with self._read.begin() as connection:
-                rows = (await connection.execute(query)).all()
-            found.extend(to_document(row) for row in rows if not path_glob or fnmatchcase(row.path, path_glob))
-            if not path_glob or len(rows) < _SCAN:
+                ordered = query.order_by(documents.c.path, documents.c.id).limit(scanned)
+                page = [to_document(row) for row in await connection.execute(ordered)]
+            found.extend(
+                one
+                for one in page
+                if (not path_glob or fnmatchcase(one.path, path_glob))
+                and (condition is None or matches(condition, one, names[one.source_id]))
+            )
+            if len(page) < scanned:
                 break
-            after = rows[-1].path
+            after = (page[-1].path, page[-1].id)
         return found[:limit]
+
+    async def named(self, among: Sequence[Source], name: str) -> list[Document]:
+        called = sa.or_(documents.c.id == name, documents.c.path == name, documents.c.title == name)
+        query = documents.select().where(documents.c.source_id.in_([source.id for source in among]), called)
+        # An id or a path must not drown in equal titles.
+        wins = sa.case((documents.c.id == name, 0), (documents.c.path == name, 1), else_=2)
+        async with self._read.begin() as connection:
+            rows = await connection.execute(query.order_by(wins, documents.c.path, documents.c.id).limit(_NAMED))
+            return [to_document(row) for row in rows]
 
     async def get(self, source: Source, document_id: str) -> Document:
         document = await self._find(document_id)

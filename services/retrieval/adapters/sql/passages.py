@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
@@ -52,16 +53,36 @@ class SqlPassages:
     async def of_document(self, document: Document, *, start: int, limit: int) -> list[Passage]:
         query = (
             passages.select()
-            .where(
-                passages.c.document_id == document.id,
-                passages.c.revision == document.revision,
-                passages.c.ordinal >= start,
-            )
+            .where(_searched(document), passages.c.ordinal >= start)
             .order_by(passages.c.ordinal)
             .limit(limit)
         )
         async with self._read.begin() as connection:
             return [to_passage(row) for row in await connection.execute(query)]
+
+    async def ordinal_at(self, document: Document, offset: int) -> int:
+        query = sa.select(sa.func.max(passages.c.ordinal)).where(_searched(document), passages.c.start <= offset)
+        async with self._read.begin() as connection:
+            return (await connection.execute(query)).scalar_one() or 0
+
+    async def page_start(self, document: Document, page: int) -> int:
+        query = sa.select(passages.c.start, passages.c.spans).where(_searched(document)).order_by(passages.c.ordinal)
+        async with self._read.begin() as connection:
+            rows = (await connection.execute(query)).all()
+        places = [(page_, row.start + start) for row in rows for start, _, _, page_ in json.loads(row.spans)]
+        # Short pages share a child, which names the first of them: it is the nearest place before.
+        reached = max((at for at, _ in places if at <= page), default=0)
+        return next((start for at, start in places if at == reached), 0)
+
+    async def characters(self, document: Document) -> int:
+        query = (
+            sa.select(passages.c.start + sa.func.length(passages.c.text))
+            .where(_searched(document))
+            .order_by(passages.c.ordinal.desc())
+            .limit(1)
+        )
+        async with self._read.begin() as connection:
+            return (await connection.execute(query)).scalar_one_or_none() or 0
 
     async def term_counts(self, scope: Scope, terms: Sequence[str]) -> TermCounts:
         query = (
@@ -72,3 +93,10 @@ class SqlPassages:
         async with self._read.begin() as connection:
             counts = {row.term: int(row.passages) for row in await connection.execute(query)}
         return TermCounts(passages=counts.pop("", 0), holding=counts)
+
+
+def _searched(document: Document) -> sa.ColumnElement[bool]:
+    """The passages of the document's searched revision."""
+    return sa.and_(
+        passages.c.document_id == document.id, passages.c.revision == document.revision, passages.c.ordinal >= 0
+    )

@@ -491,6 +491,7 @@ class Document(_message.Message):
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    SOURCE_NAME_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Id."""
     source_id: _builtins.str
@@ -513,6 +514,8 @@ class Document(_message.Message):
     """SHA-256 of its bytes, hexadecimal."""
     url: _builtins.str
     """Link to the original."""
+    source_name: _builtins.str
+    """Name of its source."""
     @_builtins.property
     def ingested_at(self) -> _timestamp_pb2.Timestamp:
         """When it was last ingested."""
@@ -537,10 +540,11 @@ class Document(_message.Message):
         content_hash: _builtins.str = ...,
         url: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        source_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ingested_at", b"ingested_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "document_id", b"document_id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "passages", b"passages", "path", b"path", "reason", b"reason", "size", b"size", "source_id", b"source_id", "state", b"state", "title", b"title", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "document_id", b"document_id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "passages", b"passages", "path", b"path", "reason", b"reason", "size", b"size", "source_id", b"source_id", "source_name", b"source_name", "state", b"state", "title", b"title", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -556,14 +560,22 @@ class ListDocumentsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PATH_GLOB_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     source_id: _builtins.str
-    """Id or name of the source. Required."""
+    """Id or name of the source; empty lists those of `sources`."""
     page_size: _builtins.int
     """Most documents of one page; 0 is 100."""
     page_token: _builtins.str
     """Token of the next page; empty is the first."""
     path_glob: _builtins.str
-    """Only paths that match this glob; empty is all."""
+    """Only paths that match this glob, case-sensitively; `*` also matches `/`; empty is all."""
+    filter: _builtins.str
+    """Filter in the small filter language; empty is none."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids or names of sources, when `source_id` is empty; both empty is every source the principal may read."""
+
     def __init__(
         self,
         *,
@@ -571,10 +583,12 @@ class ListDocumentsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         path_glob: _builtins.str = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path_glob", b"path_glob", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "path_glob", b"path_glob", "source_id", b"source_id", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -607,6 +621,128 @@ class ListDocumentsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListDocumentsResponse: _TypeAlias = ListDocumentsResponse  # noqa: Y015
+
+@_typing.final
+class ReadDocumentRequest(_message.Message):
+    """Request of ReadDocument."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCES_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_CHARACTERS_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    document: _builtins.str
+    """Id, path or title of the document; an id wins over a path, a path over a title. A path or title that several
+    documents have is INVALID_REQUEST. Required.
+    """
+    offset: _builtins.int
+    """Where to begin, in characters of the clean text; 0 is its start, beyond its end nothing is returned."""
+    max_characters: _builtins.int
+    """Most characters; 0 is 20,000."""
+    page: _builtins.int
+    """Begin at this page instead of `offset`, or a little before it, for documents that have pages; 0 is none."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids or names of the sources to look in; empty is every source the principal may read."""
+
+    def __init__(
+        self,
+        *,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        document: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        max_characters: _builtins.int = ...,
+        page: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "max_characters", b"max_characters", "offset", b"offset", "page", b"page", "sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadDocumentRequest: _TypeAlias = ReadDocumentRequest  # noqa: Y015
+
+@_typing.final
+class DocumentPart(_message.Message):
+    """One passage of a document, or as much of it as was asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSAGE_ID_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    passage_id: _builtins.str
+    """Id of the passage: the same as of search hits."""
+    where: _builtins.str
+    """Place within: page, heading path."""
+    text: _builtins.str
+    """Its text."""
+    start: _builtins.int
+    """Where the text begins in the document's clean text, in characters."""
+    end: _builtins.int
+    """Where it ends."""
+    def __init__(
+        self,
+        *,
+        passage_id: _builtins.str = ...,
+        where: _builtins.str = ...,
+        text: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "passage_id", b"passage_id", "start", b"start", "text", b"text", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentPart: _TypeAlias = DocumentPart  # noqa: Y015
+
+@_typing.final
+class ReadDocumentResponse(_message.Message):
+    """Response of ReadDocument."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    CHARACTERS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """Offset to go on from; 0 when this is the end."""
+    characters: _builtins.int
+    """Characters of the whole clean text."""
+    summary: _builtins.str
+    """Summary of the document; empty when none was made."""
+    @_builtins.property
+    def document(self) -> Global___Document:
+        """The document."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentPart]:
+        """Its text in order. Parts are separated by a blank line that belongs to none of them."""
+
+    def __init__(
+        self,
+        *,
+        document: Global___Document | None = ...,
+        parts: _abc.Iterable[Global___DocumentPart] | None = ...,
+        next_offset: _builtins.int = ...,
+        characters: _builtins.int = ...,
+        summary: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["characters", b"characters", "document", b"document", "next_offset", b"next_offset", "parts", b"parts", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadDocumentResponse: _TypeAlias = ReadDocumentResponse  # noqa: Y015
 
 @_typing.final
 class DeleteDocumentRequest(_message.Message):

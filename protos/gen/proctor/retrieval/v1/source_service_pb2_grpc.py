@@ -60,6 +60,11 @@ class SourceServiceStub(object):
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsRequest.SerializeToString,
                 response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsResponse.FromString,
                 _registered_method=True)
+        self.ReadDocument = channel.unary_unary(
+                '/proctor.retrieval.v1.SourceService/ReadDocument',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentResponse.FromString,
+                _registered_method=True)
         self.DeleteDocument = channel.unary_unary(
                 '/proctor.retrieval.v1.SourceService/DeleteDocument',
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentRequest.SerializeToString,
@@ -102,7 +107,15 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListDocuments(self, request, context):
-        """Lists documents of a source. Safe to retry.
+        """Lists documents of a source, or of several. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadDocument(self, request, context):
+        """Reads the clean text of a document from an offset or a page on, as far as asked for. DOCUMENT_NOT_FOUND when none of
+        the sources holds it. Safe to retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,6 +155,11 @@ def add_SourceServiceServicer_to_server(servicer, server):
                     servicer.ListDocuments,
                     request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsRequest.FromString,
                     response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsResponse.SerializeToString,
+            ),
+            'ReadDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadDocument,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentResponse.SerializeToString,
             ),
             'DeleteDocument': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteDocument,
@@ -285,6 +303,33 @@ class SourceService(object):
             '/proctor.retrieval.v1.SourceService/ListDocuments',
             proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsRequest.SerializeToString,
             proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.retrieval.v1.SourceService/ReadDocument',
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ReadDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,7 +45,11 @@ class SourceServiceStub:
     Idempotent by path and content hash, so a retry of the whole stream is safe.
     """
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.ListDocumentsRequest, _source_service_pb2.ListDocumentsResponse]
-    """Lists documents of a source. Safe to retry."""
+    """Lists documents of a source, or of several. Safe to retry."""
+    ReadDocument: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.ReadDocumentRequest, _source_service_pb2.ReadDocumentResponse]
+    """Reads the clean text of a document from an offset or a page on, as far as asked for. DOCUMENT_NOT_FOUND when none of
+    the sources holds it. Safe to retry.
+    """
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.DeleteDocumentRequest, _source_service_pb2.DeleteDocumentResponse]
     """Deletes one document with every chunk and vector. Safe to retry."""
 
@@ -66,7 +70,11 @@ class SourceServiceAsyncStub(SourceServiceStub):
     Idempotent by path and content hash, so a retry of the whole stream is safe.
     """
     ListDocuments: _aio.UnaryUnaryMultiCallable[_source_service_pb2.ListDocumentsRequest, _source_service_pb2.ListDocumentsResponse]  # type: ignore[assignment]
-    """Lists documents of a source. Safe to retry."""
+    """Lists documents of a source, or of several. Safe to retry."""
+    ReadDocument: _aio.UnaryUnaryMultiCallable[_source_service_pb2.ReadDocumentRequest, _source_service_pb2.ReadDocumentResponse]  # type: ignore[assignment]
+    """Reads the clean text of a document from an offset or a page on, as far as asked for. DOCUMENT_NOT_FOUND when none of
+    the sources holds it. Safe to retry.
+    """
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_source_service_pb2.DeleteDocumentRequest, _source_service_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
     """Deletes one document with every chunk and vector. Safe to retry."""
 
@@ -114,7 +122,17 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _source_service_pb2.ListDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_source_service_pb2.ListDocumentsResponse, _abc.Awaitable[_source_service_pb2.ListDocumentsResponse]]:
-        """Lists documents of a source. Safe to retry."""
+        """Lists documents of a source, or of several. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def ReadDocument(
+        self,
+        request: _source_service_pb2.ReadDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_source_service_pb2.ReadDocumentResponse, _abc.Awaitable[_source_service_pb2.ReadDocumentResponse]]:
+        """Reads the clean text of a document from an offset or a page on, as far as asked for. DOCUMENT_NOT_FOUND when none of
+        the sources holds it. Safe to retry.
+        """
 
     @_abc_1.abstractmethod
     def DeleteDocument(
