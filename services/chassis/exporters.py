@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from services.chassis.telemetry import Exporter, Telemetry, TelemetrySettings
 
 
-def open_providers(attributes: Mapping[str, str], settings: TelemetrySettings) -> Telemetry:
+def open_providers(attributes: Mapping[str, str], settings: TelemetrySettings, *, content: bool = False) -> Telemetry:
     """Return telemetry that exports as `settings` say, for a resource with `attributes`."""
     resource = Resource.create(dict(attributes))
     tracers = TracerProvider(resource=resource)
@@ -35,7 +35,7 @@ def open_providers(attributes: Mapping[str, str], settings: TelemetrySettings) -
         readers.append(reader)
         release.append(close)
     meters = MeterProvider(metric_readers=readers, resource=resource)
-    return Telemetry(tracers, meters, [tracers.shutdown, meters.shutdown, *release])
+    return Telemetry(tracers, meters, [tracers.shutdown, meters.shutdown, *release], content=content)
 
 
 def _exporters(settings: TelemetrySettings) -> tuple[SpanExporter, MetricExporter, Callable[[], None]]:

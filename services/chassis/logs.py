@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -14,8 +17,24 @@ from opentelemetry import trace
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "event"}
 
 
+_bound: ContextVar[dict[str, object]] = ContextVar("log fields", default={})  # noqa: B039 - never changed in place
+
+
+@contextmanager
+def bound(**fields: object) -> Iterator[None]:
+    """Put `fields` on every line that is logged inside the block, by this task and those it starts there.
+
+    Never hold it open across a `yield` of a generator.
+    """
+    token = _bound.set(_bound.get() | fields)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
 class JsonFormatter(logging.Formatter):
-    """Renders a record as one line: time, level, service, logger, event, message, trace, span, extra fields."""
+    """Renders a record as one line: time, level, service, logger, event, message, trace, span, bound fields, extra."""
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -36,6 +55,7 @@ class JsonFormatter(logging.Formatter):
         if context.is_valid:
             line["trace_id"] = trace.format_trace_id(context.trace_id)
             line["span_id"] = trace.format_span_id(context.span_id)
+        line.update(_bound.get())
         line.update({key: value for key, value in vars(record).items() if key not in STANDARD})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

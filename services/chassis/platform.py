@@ -13,7 +13,7 @@ from services.chassis.channel import Tls, open_channel
 from services.chassis.clock import Clock, Ids, RandomIds, SystemClock
 from services.chassis.identity import IdentitySigner, IdentityVerifier
 from services.chassis.settings import Secret, load
-from services.chassis.telemetry import Telemetry, TelemetrySettings, open_telemetry
+from services.chassis.telemetry import Telemetry, TelemetrySettings, capture_content, open_telemetry
 
 # HS256 wants a key at least as long as its digest.
 MIN_KEY_LENGTH = 32
@@ -72,7 +72,12 @@ def open_platform(service: str, environ: Mapping[str, str]) -> Platform:
     return Platform(
         clock=clock,
         ids=RandomIds(),
-        telemetry=open_telemetry(service, suite_version(), load(TelemetrySettings, "telemetry", environ)),
+        telemetry=open_telemetry(
+            service,
+            suite_version(),
+            load(TelemetrySettings, "telemetry", environ),
+            content=capture_content(environ),
+        ),
         signer=IdentitySigner(shared.signing_key, clock),
         verifier=IdentityVerifier(shared.signing_key, clock),
         tls=shared.tls,

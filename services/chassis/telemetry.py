@@ -46,6 +46,7 @@ class Telemetry:
     """A tracer provider and a meter provider, and the instruments made from them by name.
 
     `release` are called in order at the end: the providers' own shutdown, then what their exporters leave open.
+    `content` says whether spans may hold prompts, answers, tool arguments and results.
     """
 
     def __init__(
@@ -53,7 +54,10 @@ class Telemetry:
         tracer_provider: trace.TracerProvider,
         meter_provider: metrics.MeterProvider,
         release: Sequence[Callable[[], None]] = (),
+        *,
+        content: bool = False,
     ) -> None:
+        self.content = content
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
         self._release = tuple(release)
@@ -102,14 +106,15 @@ def no_telemetry() -> Telemetry:
     return Telemetry(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
 
 
-def open_telemetry(service: str, version: str, settings: TelemetrySettings) -> Telemetry:
+def open_telemetry(service: str, version: str, settings: TelemetrySettings, *, content: bool = False) -> Telemetry:
     """Return providers for `service` that export as `settings` say; the caller ends them with `shutdown`."""
     if settings.exporter is Exporter.NONE and not settings.prometheus:
         return no_telemetry()
     # The SDK is loaded by those who use it: it is a fifth of what a service loads at its start.
     from services.chassis.exporters import open_providers
 
-    return open_providers({names.SERVICE_NAME: f"proctor.{service}", names.SERVICE_VERSION: version}, settings)
+    attributes = {names.SERVICE_NAME: f"proctor.{service}", names.SERVICE_VERSION: version}
+    return open_providers(attributes, settings, content=content)
 
 
 def capture_content(environ: Mapping[str, str]) -> bool:

@@ -192,7 +192,9 @@ class _Orchestrator:
             tools=toolbox,
             approvals=approvals,
             consents=consents,
-            carrying=Carrying(Executor(), tracer, metrics, settings.result_characters),
+            carrying=Carrying(
+                Executor(), tracer, metrics, settings.result_characters, content=platform.telemetry.content
+            ),
             parallel_calls=settings.parallel_calls,
         )
         prompts = Prompts()

@@ -12,6 +12,7 @@ from typing import Any
 from opentelemetry.trace import StatusCode, Tracer
 
 from services.chassis import names
+from services.chassis.canonical import canonical_json
 from services.orchestrator import outcomes
 from services.orchestrator.checks import ArgumentsRefused, validate_arguments
 from services.orchestrator.domain.events import (
@@ -56,12 +57,24 @@ class Turn:
 
 
 class Carrying:
-    """Executes calls and settles them. `result_characters` bounds one result for the model."""
+    """Executes calls and settles them.
 
-    def __init__(self, executor: Executor, tracer: Tracer, metrics: RunMetrics, result_characters: int) -> None:
+    `result_characters` bounds one result for the model; `content` puts arguments and results on spans.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        tracer: Tracer,
+        metrics: RunMetrics,
+        result_characters: int,
+        *,
+        content: bool = False,
+    ) -> None:
         self._executor = executor
         self._tracer = tracer
         self._metrics = metrics
+        self._content = content
         self._result_characters = result_characters
 
     async def execute(self, leg: Leg, entry: Admitted, pending: Pending, edited: bytes, turn: Turn) -> None:
@@ -137,6 +150,9 @@ class Carrying:
                 span.set_status(StatusCode.ERROR)
             span.set_attribute(names.TOOL_OUTCOME, status.name.lower())
             span.set_attribute(names.TOOL_RESULT_BYTES, len(result.text.encode(errors="replace")))
+            if self._content:
+                span.set_attribute(names.GEN_AI_TOOL_CALL_ARGUMENTS, canonical_json(arguments).decode())
+                span.set_attribute(names.GEN_AI_TOOL_CALL_RESULT, result.text)
             span.end()
         return status, result
 

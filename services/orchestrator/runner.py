@@ -15,6 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from services.chassis import names
 from services.chassis.clock import Clock, Ids
 from services.chassis.errors import ServiceError
+from services.chassis.logs import bound
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.room import result_limit
@@ -128,7 +129,8 @@ class Runner:
         span.set_attribute(names.RUN_QUEUED, start.queued / timedelta(seconds=1))
         self._metrics.began(start.cause)
         try:
-            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+            use = trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+            with bound(run_id=spec.run_id), use:
                 end = await self._lead(leg, start, stop, span)
         finally:
             span.set_attribute(names.RUN_OUTCOME, end.value)
@@ -144,6 +146,8 @@ class Runner:
                 return await self._stopped(leg, stop)
             if start.cause:
                 await self._resumed(leg, start.cause)
+            else:
+                _tell_started(leg.spec)
             if leg.progress.phase is Phase.PREPARE:
                 await self._preparer.prepare(leg)
             end, reply = await self._loop.run(leg)
@@ -329,6 +333,19 @@ class Runner:
                 names.TENANT: spec.principal.tenant,
             },
         )
+
+
+def _tell_started(spec: RunSpec) -> None:
+    _log.info(
+        "run started",
+        extra={
+            "event": names.EVENT_RUN_STARTED,
+            "run_id": spec.run_id,
+            "conversation_id": spec.conversation_id,
+            "agent": spec.agent.name,
+            "model": spec.model,
+        },
+    )
 
 
 def _traceparent(leg: Leg) -> str:

@@ -43,13 +43,13 @@ class Recorded:
         ]
 
 
-def recorded_telemetry() -> Recorded:
-    """Return telemetry that keeps every span and number in memory."""
+def recorded_telemetry(*, content: bool = False) -> Recorded:
+    """Return telemetry that keeps every span and number in memory, with `content` also what was said."""
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers = TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
-    return Recorded(telemetry=Telemetry(tracers, meters), exporter=exporter, reader=reader)
+    return Recorded(telemetry=Telemetry(tracers, meters, content=content), exporter=exporter, reader=reader)
 
 
 def test_platform(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
@@ -14,6 +15,7 @@ from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.errors import ServiceError
 from services.chassis.telemetry import Telemetry
+from services.orchestrator.models.content import reply_content, request_content
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.layers import Events, TimedModel
 from services.orchestrator.models.model_settings import ModelSettings
@@ -35,6 +37,7 @@ class Traced:
     def __init__(self, inner: TimedModel, telemetry: Telemetry, clock: Clock, describe: Describe) -> None:
         self._inner = inner
         self._tracer = telemetry.tracer(__name__)
+        self._content = telemetry.content
         self._duration = telemetry.histogram(__name__, names.MODEL_CALL_DURATION)
         self._first_chunk = telemetry.histogram(__name__, names.MODEL_TIME_TO_FIRST_CHUNK)
         self._per_chunk = telemetry.histogram(__name__, names.MODEL_TIME_PER_OUTPUT_CHUNK)
@@ -81,7 +84,7 @@ class Traced:
         if error:
             shared[names.ERROR_TYPE] = error
         self._measure(call, reply, shared)
-        self._finish_span(request, call, span, reply, shared)
+        self._finish_span(request, call, span, reply, shared, settings)
         self._log(request, call, reply, served_by, error)
 
     def _measure(self, call: CallClock, reply: ModelReply | None, shared: dict[str, str | bool]) -> None:
@@ -103,6 +106,7 @@ class Traced:
         span: Span,
         reply: ModelReply | None,
         shared: dict[str, str | bool],
+        settings: ModelSettings | None,
     ) -> None:
         timing = call.timing()
         ended = _nanoseconds(call.at(call.since_start))
@@ -117,12 +121,13 @@ class Traced:
                     names.LLM_STALL_MAX: call.longest_stall,
                 }
             )
-            if request.conversation_id:
-                span.set_attribute(names.GEN_AI_CONVERSATION_ID, request.conversation_id)
+            _describe_request(span, request, settings)
             if call.first is not None:
                 span.set_attribute(names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, call.first)
             if reply is not None:
                 _describe_reply(span, reply)
+            if self._content:
+                span.set_attributes(request_content(request) | (reply_content(reply) if reply else {}))
             self._attempt_spans(call, span)
         if names.ERROR_TYPE in shared:
             span.set_status(Status(StatusCode.ERROR, str(shared[names.ERROR_TYPE])))
@@ -171,6 +176,20 @@ class Traced:
                 "error": error,
             },
         )
+
+
+def _describe_request(span: Span, request: ModelRequest, settings: ModelSettings | None) -> None:
+    sampling = request.sampling
+    if request.conversation_id:
+        span.set_attribute(names.GEN_AI_CONVERSATION_ID, request.conversation_id)
+    if sampling.temperature is not None:
+        span.set_attribute(names.GEN_AI_REQUEST_TEMPERATURE, sampling.temperature)
+    if sampling.max_output_tokens is not None:
+        span.set_attribute(names.GEN_AI_REQUEST_MAX_TOKENS, sampling.max_output_tokens)
+    if settings is not None and settings.base_url:
+        server = urlsplit(settings.base_url)
+        span.set_attribute(names.SERVER_ADDRESS, server.hostname or "")
+        span.set_attribute(names.SERVER_PORT, server.port or (80 if server.scheme == "http" else 443))
 
 
 def _describe_reply(span: Span, reply: ModelReply) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from services.chassis.logs import configure_logs
+from services.chassis.logs import bound, configure_logs
 
 
 @pytest.fixture
@@ -50,3 +50,12 @@ def test_a_failure_stays_on_one_line(lines: io.StringIO) -> None:
         logging.getLogger("x").exception("failed")
     assert lines.getvalue().count("\n") == 1
     assert "two\nlines" in json.loads(lines.getvalue())["exception"]
+
+
+def test_bound_fields_are_on_every_line_of_the_block_and_on_none_after_it(lines: io.StringIO) -> None:
+    with bound(run_id="r1"), bound(attempt=2):
+        logging.getLogger("x").info("inside")
+    logging.getLogger("x").info("outside")
+    inside, outside = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (inside["run_id"], inside["attempt"]) == ("r1", 2)
+    assert "run_id" not in outside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import aclosing
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from services.chassis import names
+from services.orchestrator.domain.messages import Sampling
 from services.orchestrator.models.errors import ModelFailed
 from services.orchestrator.models.ports import Purpose
 from tests.support.platform import recorded_telemetry
 from tests.support.upstream import Upstream
 from tests.support.upstream_composed import answer, composed
-from tests.support.upstream_models import ask
-from tests.support.upstream_script import Say, Turn, Wait, fail, say
+from tests.support.upstream_models import SEARCH, ask, system, user
+from tests.support.upstream_script import Say, Turn, Wait, call, fail, say
 
 
 def toml(url: str) -> str:
@@ -117,3 +119,30 @@ async def test_neither_key_nor_prompt_nor_answer_is_in_spans_or_logs(
     everything += "".join(str(record.__dict__) for record in caplog.records if record.name.startswith("services"))
     for secret in ("sk-very-secret", "the-question-text", "the-answer-text"):
         assert secret not in everything
+
+
+async def test_content_is_on_the_span_only_for_those_who_ask(tmp_path: Path) -> None:
+    told = recorded_telemetry(content=True)
+    request = ask(
+        messages=(system("Be brief."), user("the-question-text")),
+        tools=(SEARCH,),
+        sampling=Sampling(temperature=0.5, max_output_tokens=64),
+    )
+    async with (
+        Upstream(call("search", '{"query": "x", "reason": "to look"}')) as upstream,
+        composed(tmp_path, toml(upstream.base_url), telemetry=told.telemetry) as models,
+    ):
+        await answer(models, request)
+    (span,) = told.spans("chat m")
+    attributes = span.attributes or {}
+    assert json.loads(str(attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS])) == [{"type": "text", "content": "Be brief."}]
+    assert json.loads(str(attributes[names.GEN_AI_INPUT_MESSAGES])) == [
+        {"role": "user", "parts": [{"type": "text", "content": "the-question-text"}]}
+    ]
+    (said,) = json.loads(str(attributes[names.GEN_AI_OUTPUT_MESSAGES]))
+    (wanted,) = said["parts"]
+    assert (wanted["type"], wanted["name"], wanted["arguments"]) == ("tool_call", "search", {"query": "x"})
+    assert said["finish_reason"] == "tool_calls"
+    assert (attributes[names.GEN_AI_REQUEST_TEMPERATURE], attributes[names.GEN_AI_REQUEST_MAX_TOKENS]) == (0.5, 64)
+    assert attributes[names.SERVER_ADDRESS] == "127.0.0.1"
+    assert f":{attributes[names.SERVER_PORT]}/" in upstream.base_url
