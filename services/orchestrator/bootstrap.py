@@ -39,6 +39,7 @@ from services.orchestrator.consent import Consents
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
+from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate
 from services.orchestrator.journal.feed import Feed, FeedLimits
@@ -60,6 +61,7 @@ from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
+from services.orchestrator.strategies.direct import Direct
 from services.orchestrator.titles import Titler
 from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
 from services.orchestrator.tools.current_time import CurrentTimeTool
@@ -199,9 +201,12 @@ class _Orchestrator:
         )
         prompts = Prompts()
         agents = AgentDirectory(load_agents(settings.config_file, prompts))
+        direct = Direct(
+            Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
+            Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
+        )
         runner = Runner(
-            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
-            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
+            strategies=dict.fromkeys(AgentType, direct),
             consents=consents,
             catalogue=models.catalogue,
             tracer=tracer,

@@ -31,8 +31,10 @@ from services.orchestrator.domain.state import Pending, Phase, Progress, RunSpec
 from services.orchestrator.evidence import EvidencePool
 
 # The version of this reader, and the oldest one that understands what this writer writes.
-READER = 1
+READER = 2
 MIN_READER = 1
+# Steps beside the run's own loop came with the second: an older reader would forget them.
+MIN_READER_OF_BRANCHES = 2
 
 
 class ContinuationTooNew(ServiceError):
@@ -54,6 +56,11 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
     new = [segment for segment in _new_segments(spec, progress) if _refer(progress, segment)]
     progress.saved_messages = len(progress.messages)
     progress.saved_evidence = len(progress.evidence)
+    branches = []
+    for step_id, branch in progress.branches.items():
+        new += [segment for segment in _new_messages(branch) if _refer(branch, segment)]
+        branch.saved_messages = len(branch.messages)
+        branches.append(_branch_to_pb(step_id, branch))
     state = pb.StateV1(
         principal=pb.PrincipalV1(
             tenant=spec.principal.tenant,
@@ -92,9 +99,11 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         instructions=spec.instructions,
         turn_start=progress.turn_start,
         next_call_id=progress.next_call_id,
+        branches=branches,
     )
-    head = pb.Continuation(min_reader=MIN_READER, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
-    return Checkpoint(head=head.SerializeToString(), min_reader=MIN_READER, new_segments=tuple(new))
+    reader = MIN_READER_OF_BRANCHES if branches else MIN_READER
+    head = pb.Continuation(min_reader=reader, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
+    return Checkpoint(head=head.SerializeToString(), min_reader=reader, new_segments=tuple(new))
 
 
 def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progress]:
@@ -163,12 +172,16 @@ def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progr
         saved_messages=len(contents.messages),
         saved_evidence=len(contents.evidence),
     )
+    for branch in state.branches:
+        messages = _messages_of(message.run_id, branch, segments)
+        progress.branches[branch.step_id] = _branch_from_pb(branch, messages, progress.evidence)
     return spec, progress
 
 
 def segment_digests(head: bytes) -> tuple[bytes, ...]:
     """Return the digests of the segments that a head refers to."""
-    return tuple(ref.digest for ref in pb.Continuation.FromString(head).v1.segments)
+    state = pb.Continuation.FromString(head).v1
+    return tuple(ref.digest for part in (state, *state.branches) for ref in part.segments)
 
 
 def _new_segments(spec: RunSpec, progress: Progress) -> list[Segment]:
@@ -178,13 +191,19 @@ def _new_segments(spec: RunSpec, progress: Progress) -> list[Segment]:
         segments.append(_segment("agent", agent.SerializeToString(deterministic=True)))
         tools = pb.ToolsSegmentV1(tools=[to_pb(tool, pb.ToolSpecV1) for tool in spec.tools])
         segments.append(_segment("tools", tools.SerializeToString(deterministic=True)))
-    if unsaved := progress.messages[progress.saved_messages :]:
-        messages = pb.MessagesSegmentV1(messages=[to_pb(m, agent_pb2.Message) for m in unsaved])
-        segments.append(_segment("messages", messages.SerializeToString(deterministic=True)))
+    segments += _new_messages(progress)
     if found := progress.evidence.items[progress.saved_evidence :]:
         evidence = pb.EvidenceSegmentV1(evidence=[to_pb(e, agent_pb2.Evidence) for e in found])
         segments.append(_segment("evidence", evidence.SerializeToString(deterministic=True)))
     return segments
+
+
+def _new_messages(progress: Progress) -> list[Segment]:
+    unsaved = progress.messages[progress.saved_messages :]
+    if not unsaved:
+        return []
+    messages = pb.MessagesSegmentV1(messages=[to_pb(m, agent_pb2.Message) for m in unsaved])
+    return [_segment("messages", messages.SerializeToString(deterministic=True))]
 
 
 def _segment(kind: str, content: bytes) -> Segment:
@@ -197,6 +216,44 @@ def _refer(progress: Progress, segment: Segment) -> bool:
     known = ref in progress.segments
     progress.segments.append(ref)
     return not known
+
+
+def _branch_to_pb(step_id: str, branch: Progress) -> pb.BranchV1:
+    return pb.BranchV1(
+        step_id=step_id,
+        segments=[pb.SegmentRefV1(digest=ref.digest, kind=ref.kind) for ref in branch.segments],
+        spent=to_pb(branch.spent, agent_pb2.Spent),
+        round=branch.round,
+        phase=pb.Phase.ValueType(branch.phase),
+        pending=[_pending_to_pb(p) for p in branch.pending],
+        seen=[pb.SeenCallV1(key=key) for key in sorted(branch.seen)],
+        unknown_tools=branch.unknown_tools,
+        answer_so_far=branch.answer,
+        asked_again=branch.asked_again,
+        closing_reason=branch.closing_reason,
+        turn_start=branch.turn_start,
+        next_call_id=branch.next_call_id,
+    )
+
+
+def _branch_from_pb(branch: pb.BranchV1, messages: list[Message], evidence: EvidencePool) -> Progress:
+    return Progress(
+        messages=messages,
+        turn_start=branch.turn_start,
+        evidence=evidence,
+        spent=from_pb(branch.spent, Spent),
+        round=branch.round,
+        phase=Phase(branch.phase),
+        pending=tuple(_pending_from_pb(p) for p in branch.pending),
+        seen={entry.key for entry in branch.seen},
+        unknown_tools=branch.unknown_tools,
+        answer=branch.answer_so_far,
+        asked_again=branch.asked_again,
+        closing_reason=branch.closing_reason,
+        next_call_id=branch.next_call_id,
+        segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in branch.segments],
+        saved_messages=len(messages),
+    )
 
 
 def _pending_to_pb(pending: Pending) -> pb.PendingV1:
@@ -233,6 +290,24 @@ def _optional_time(message: pb.PendingV1 | pb.StateV1, name: str) -> datetime | 
     return getattr(message, name).ToDatetime(tzinfo=UTC) if message.HasField(name) else None  # type: ignore[arg-type]
 
 
+def _content(run_id: str, ref: pb.SegmentRefV1, segments: Mapping[bytes, bytes]) -> bytes:
+    content = segments.get(ref.digest)
+    if content is None or hashlib.sha256(content).digest() != ref.digest:
+        raise ContinuationCorrupt(
+            f"run '{run_id}' misses its segment {ref.digest.hex()[:12]} ({ref.kind}); restore it from a backup",
+            metadata={"run_id": run_id},
+        )
+    return content
+
+
+def _messages(content: bytes) -> list[Message]:
+    return [from_pb(m, Message) for m in pb.MessagesSegmentV1.FromString(content).messages]
+
+
+def _messages_of(run_id: str, branch: pb.BranchV1, segments: Mapping[bytes, bytes]) -> list[Message]:
+    return [m for ref in branch.segments for m in _messages(_content(run_id, ref, segments))]
+
+
 class _Contents:
     """The segments of a state, decoded."""
 
@@ -242,20 +317,14 @@ class _Contents:
         self.tools: tuple[ToolSpec, ...] = ()
         agent: Agent | None = None
         for ref in state.segments:
-            content = segments.get(ref.digest)
-            if content is None or hashlib.sha256(content).digest() != ref.digest:
-                raise ContinuationCorrupt(
-                    f"run '{run_id}' misses its segment {ref.digest.hex()[:12]} ({ref.kind}); restore it from a backup",
-                    metadata={"run_id": run_id},
-                )
+            content = _content(run_id, ref, segments)
             match ref.kind:
                 case "agent":
                     agent = from_pb(pb.AgentSegmentV1.FromString(content).agent, Agent)
                 case "tools":
                     self.tools = tuple(from_pb(t, ToolSpec) for t in pb.ToolsSegmentV1.FromString(content).tools)
                 case "messages":
-                    found = pb.MessagesSegmentV1.FromString(content).messages
-                    self.messages += [from_pb(m, Message) for m in found]
+                    self.messages += _messages(content)
                 case "evidence":
                     items = pb.EvidenceSegmentV1.FromString(content).evidence
                     self.evidence += [from_pb(e, Evidence) for e in items]

@@ -48,6 +48,12 @@ class Deduplicator:
         start = clock.monotonic()
         self._until = {name: start + seconds for name, seconds in memory.cooldowns.items()}
 
+    def branch(self, seen: set[bytes]) -> Deduplicator:
+        """Return one for a step with calls of its own; what a conversation remembers is shared."""
+        other = Deduplicator(seen, self._memory, self._clock)
+        other._until = self._until
+        return other
+
     def refusal(self, tool: ToolDefinition, arguments_json: bytes) -> str:
         """Return why the call is refused, in words the model can act on; empty when it is not."""
         if not tool.repeatable and call_key(tool.name, arguments_json) in self._seen:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from services.orchestrator import outcomes
-from services.orchestrator.budget import exhausted
 from services.orchestrator.carrying import Admitted, Carrying, Turn
 from services.orchestrator.checks import (
     ArgumentsRefused,
@@ -119,7 +118,7 @@ class Gate:
             if tool is not None and (why := _too_often(leg, tool.definition, call.call_id)):
                 self._carrying.settle(leg, pending, ToolStatus.OVER_BUDGET, why)
                 return None
-            if why := exhausted(replace(leg.spec.budget, rounds=None), leg.progress.spent):
+            if why := leg.cap_reached(rounds=False):
                 text = f"'{call.name}' did not run: {why}. Answer with what you have."
                 self._carrying.settle(leg, pending, ToolStatus.OVER_BUDGET, text)
                 return None

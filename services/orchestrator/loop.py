@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
-from services.orchestrator.budget import exhausted, reason_kind
+from services.orchestrator.budget import reason_kind
 from services.orchestrator.checks import stop_asked
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.domain.events import Notice, PauseKind, Stage, StageChanged, ToolCallProposed
@@ -61,8 +60,7 @@ class Loop:
         """Make one round; return the reply when it is the answer."""
         progress = leg.progress
         leg.count_time()
-        budget = leg.spec.budget if leg.spec.tools else replace(leg.spec.budget, tool_calls=None)
-        if reason := exhausted(budget, progress.spent):
+        if reason := leg.cap_reached(tool_calls=bool(leg.spec.tools)):
             self._metrics.cut(reason_kind(reason))
             await self._begin_closing(leg, reason, tell=True)
             return None

@@ -16,7 +16,6 @@ from services.chassis import names
 from services.chassis.clock import Clock, Ids
 from services.chassis.errors import ServiceError
 from services.chassis.logs import bound
-from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.room import result_limit
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
@@ -32,13 +31,14 @@ from services.orchestrator.domain.events import (
 )
 from services.orchestrator.domain.messages import Message, Role, TextPart
 from services.orchestrator.domain.run import Fenced, RunCancelRequested, RunState
-from services.orchestrator.domain.state import Phase, Progress, RunSpec
+from services.orchestrator.domain.state import Progress, RunSpec
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.leg import Leg
-from services.orchestrator.loop import Loop, LoopEnd
+from services.orchestrator.loop import LoopEnd
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.ports import Catalogue, ModelReply
+from services.orchestrator.strategies.ports import Strategies
 
 _log = logging.getLogger(__name__)
 _propagator = TraceContextTextMapPropagator()
@@ -85,8 +85,7 @@ class Runner:
     def __init__(
         self,
         *,
-        preparer: Preparer,
-        loop: Loop,
+        strategies: Strategies,
         consents: Consents,
         catalogue: Catalogue,
         tracer: Tracer,
@@ -94,8 +93,7 @@ class Runner:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._preparer = preparer
-        self._loop = loop
+        self._strategies = strategies
         self._consents = consents
         self._catalogue = catalogue
         self._tracer = tracer
@@ -148,9 +146,7 @@ class Runner:
                 await self._resumed(leg, start.cause)
             else:
                 _tell_started(leg.spec)
-            if leg.progress.phase is Phase.PREPARE:
-                await self._preparer.prepare(leg)
-            end, reply = await self._loop.run(leg)
+            end, reply = await self._strategies[leg.spec.agent.type].run(leg)
             match end:
                 case LoopEnd.ANSWERED:
                     return await self._complete(leg, reply, "stop")

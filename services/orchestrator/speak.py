@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from services.chassis.clock import Ids
 from services.orchestrator.domain.events import (
@@ -59,7 +59,8 @@ class Speaker:
     ) -> Spoken:
         """Stream one reply into the journal and return it; raise ModelError, its clock recorded, when it fails."""
         spec = leg.spec
-        call_id, leg.progress.next_call_id = leg.progress.next_call_id or self._ids.new(), self._ids.new()
+        # Until the call ends its id stays the announced one: other steps' checkpoints may be written meanwhile.
+        call_id = leg.progress.next_call_id = leg.progress.next_call_id or self._ids.new()
         leg.journal.delta(StageChanged(stage=Stage.THINKING, text="Thinking"), step_id=leg.step_id)
         request = ModelRequest(
             call_id=call_id,
@@ -98,15 +99,15 @@ class Speaker:
                         await leg.journal.settle()
         except ModelError as error:
             if error.timing is not None:
-                leg.journal.delta(_failed(request, spec.model, error), step_id=leg.step_id)
+                leg.journal.delta(call_failed(request, spec.model, error), step_id=leg.step_id)
             raise
         finally:
             # Also when the run is stopped: what was shown is the partial answer.
             leg.progress.answer = utterance.before + utterance.shown
+            leg.progress.next_call_id = self._ids.new()
         assert reply is not None
-        usage = leg.progress.spent.usage + reply.usage
-        leg.progress.spent = replace(leg.progress.spent, usage=usage)
-        return Spoken(reply=reply, finished=_told(request, reply), shown=utterance.shown)
+        leg.spend(usage=reply.usage)
+        return Spoken(reply=reply, finished=call_finished(request, reply), shown=utterance.shown)
 
 
 class _Utterance:
@@ -154,7 +155,8 @@ class _Utterance:
         self._leg.journal.delta(event, step_id=self._leg.step_id)
 
 
-def _told(request: ModelRequest, reply: ModelReply) -> ModelCallFinished:
+def call_finished(request: ModelRequest, reply: ModelReply) -> ModelCallFinished:
+    """Return the event that tells how a call went."""
     timing = reply.timing
     return ModelCallFinished(
         model_call_id=request.call_id,
@@ -172,7 +174,8 @@ def _told(request: ModelRequest, reply: ModelReply) -> ModelCallFinished:
     )
 
 
-def _failed(request: ModelRequest, model: str, error: ModelError) -> ModelCallFinished:
+def call_failed(request: ModelRequest, model: str, error: ModelError) -> ModelCallFinished:
+    """Return the event that tells of a call that failed after it was measured."""
     timing = error.timing
     assert timing is not None
     return ModelCallFinished(

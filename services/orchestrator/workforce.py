@@ -25,6 +25,7 @@ from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
 from services.orchestrator.slots import FairSlots
 
 _log = logging.getLogger(__name__)
+_INTERRUPTED = "The service was interrupted; the answer starts again."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class Workforce:
 
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
         """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
+        await self._retract_branches(journal, spec, progress)
         if progress.phase not in (Phase.ROUND_START, Phase.CLOSING):
             return True
         if not await call_had_begun(self._store, spec.run_id, progress.sequence):
@@ -124,12 +126,20 @@ class Workforce:
             text = "The service was interrupted in the middle of the answer; start the run again."
             await self._give_up(journal, "UNAVAILABLE", text, partial=progress.answer, retryable=True)
             return False
-        reason = "The service was interrupted; the answer starts again."
-        withdrawn = AnswerRetracted(model_call_id=progress.next_call_id, reason=reason)
+        withdrawn = AnswerRetracted(model_call_id=progress.next_call_id, reason=_INTERRUPTED)
         progress.next_call_id = self._ids.new()
         progress.sequence = journal.last_sequence
         await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()))
         return True
+
+    async def _retract_branches(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> None:
+        """Withdraw what steps may have shown of a call; it is no part of the answer, so no policy speaks of it."""
+        for step_id, branch in progress.branches.items():
+            if branch.phase in (Phase.ROUND_START, Phase.CLOSING) and branch.next_call_id:
+                withdrawn = AnswerRetracted(model_call_id=branch.next_call_id, reason=_INTERRUPTED)
+                branch.next_call_id = self._ids.new()
+                progress.sequence = journal.last_sequence
+                await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()), step_id=step_id)
 
     async def _give_up(
         self, journal: RunJournal, reason: str, message: str, *, partial: str = "", retryable: bool = False

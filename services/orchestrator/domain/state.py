@@ -99,6 +99,8 @@ class Progress:
     `messages` is what the model reads, `turn_start` the index of this turn's user message. `next_call_id` is the id
     that the next model call will have, known before it begins so that its text can be withdrawn. `saved_messages` and
     `saved_evidence` count what stands in `segments` already: the rest is written with the next checkpoint.
+    `branches` are steps that work beside the run's own loop, by id: each has messages, calls and a place of its own,
+    and shares the evidence.
     """
 
     messages: list[Message]
@@ -122,6 +124,7 @@ class Progress:
     segments: list[SegmentRef] = field(default_factory=list)
     saved_messages: int = 0
     saved_evidence: int = 0
+    branches: dict[str, Progress] = field(default_factory=dict)
 
     def replace_messages(self, messages: Sequence[Message], turn_start: int) -> None:
         """Put other messages in place of all; the next checkpoint writes them anew."""
@@ -136,8 +139,9 @@ class Progress:
 
     @property
     def waiting(self) -> tuple[Pending, ...]:
-        """Calls that wait for a person or the caller."""
-        return tuple(p for p in self.pending if p.is_waiting)
+        """Calls that wait for a person or the caller, those of branches too."""
+        own = tuple(p for p in self.pending if p.is_waiting)
+        return own + tuple(p for branch in self.branches.values() for p in branch.waiting)
 
     def pending_calls(self) -> tuple[PendingCall, ...]:
         """What the run waits for, as the journal tells it."""

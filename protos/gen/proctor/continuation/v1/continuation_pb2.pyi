@@ -398,6 +398,84 @@ class StrategyV1(_message.Message):
 Global___StrategyV1: _TypeAlias = StrategyV1  # noqa: Y015
 
 @_typing.final
+class BranchV1(_message.Message):
+    """A step that works beside the run's own loop: its messages and where it stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SPENT_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    UNKNOWN_TOOLS_FIELD_NUMBER: _builtins.int
+    ANSWER_SO_FAR_FIELD_NUMBER: _builtins.int
+    ASKED_AGAIN_FIELD_NUMBER: _builtins.int
+    CLOSING_REASON_FIELD_NUMBER: _builtins.int
+    TURN_START_FIELD_NUMBER: _builtins.int
+    NEXT_CALL_ID_FIELD_NUMBER: _builtins.int
+    step_id: _builtins.str
+    """Id of the step, unique in the run."""
+    round: _builtins.int
+    """Round of the step, from 1."""
+    phase: Global___Phase.ValueType
+    """Where in the round."""
+    unknown_tools: _builtins.int
+    """How often unknown tools were asked for."""
+    answer_so_far: _builtins.str
+    """Text so far."""
+    asked_again: _builtins.bool
+    """Whether a silent round was already asked once more."""
+    closing_reason: _builtins.str
+    """Why the step is closing without tools, for people; empty while it is not."""
+    turn_start: _builtins.int
+    """Messages before this turn's."""
+    next_call_id: _builtins.str
+    """Id that the next model call will have."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentRefV1]:
+        """Segments in order; all hold messages."""
+
+    @_builtins.property
+    def spent(self) -> _agent_pb2.Spent:
+        """Spent by this step; the run's own count has it too."""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingV1]:
+        """Calls of the current round."""
+
+    @_builtins.property
+    def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeenCallV1]:
+        """Exact dedup entries."""
+
+    def __init__(
+        self,
+        *,
+        step_id: _builtins.str = ...,
+        segments: _abc.Iterable[Global___SegmentRefV1] | None = ...,
+        spent: _agent_pb2.Spent | None = ...,
+        round: _builtins.int = ...,
+        phase: Global___Phase.ValueType = ...,
+        pending: _abc.Iterable[Global___PendingV1] | None = ...,
+        seen: _abc.Iterable[Global___SeenCallV1] | None = ...,
+        unknown_tools: _builtins.int = ...,
+        answer_so_far: _builtins.str = ...,
+        asked_again: _builtins.bool = ...,
+        closing_reason: _builtins.str = ...,
+        turn_start: _builtins.int = ...,
+        next_call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spent", b"spent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "closing_reason", b"closing_reason", "next_call_id", b"next_call_id", "pending", b"pending", "phase", b"phase", "round", b"round", "seen", b"seen", "segments", b"segments", "spent", b"spent", "step_id", b"step_id", "turn_start", b"turn_start", "unknown_tools", b"unknown_tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BranchV1: _TypeAlias = BranchV1  # noqa: Y015
+
+@_typing.final
 class StateV1(_message.Message):
     """Version 1 of the state."""
 
@@ -435,6 +513,7 @@ class StateV1(_message.Message):
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     TURN_START_FIELD_NUMBER: _builtins.int
     NEXT_CALL_ID_FIELD_NUMBER: _builtins.int
+    BRANCHES_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Conversation; empty for stateless runs."""
     model: _builtins.str
@@ -523,6 +602,10 @@ class StateV1(_message.Message):
     def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Artifact ids of the message's attachments."""
 
+    @_builtins.property
+    def branches(self) -> _containers.RepeatedCompositeFieldContainer[Global___BranchV1]:
+        """Steps that work beside the run's own loop."""
+
     def __init__(
         self,
         *,
@@ -558,10 +641,11 @@ class StateV1(_message.Message):
         instructions: _builtins.str = ...,
         turn_start: _builtins.int = ...,
         next_call_id: _builtins.str = ...,
+        branches: _abc.Iterable[Global___BranchV1] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "paused_at", b"paused_at", "principal", b"principal", "sampling", b"sampling", "spent", b"spent", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_message_id", b"answer_message_id", "answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "closing_reason", b"closing_reason", "conversation_id", b"conversation_id", "instructions", b"instructions", "model", b"model", "next_call_id", b"next_call_id", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "turn_start", b"turn_start", "unattended", b"unattended", "unknown_tools", b"unknown_tools", "user_message_id", b"user_message_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_message_id", b"answer_message_id", "answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "attachments", b"attachments", "attempt", b"attempt", "branches", b"branches", "budget", b"budget", "client_tools_end_run", b"client_tools_end_run", "closing_reason", b"closing_reason", "conversation_id", b"conversation_id", "instructions", b"instructions", "model", b"model", "next_call_id", b"next_call_id", "on_retraction", b"on_retraction", "output", b"output", "paused_at", b"paused_at", "pending", b"pending", "phase", b"phase", "principal", b"principal", "round", b"round", "sampling", b"sampling", "seen", b"seen", "segments", b"segments", "sequence", b"sequence", "sources", b"sources", "spent", b"spent", "strategy", b"strategy", "tool_choice", b"tool_choice", "traceparent", b"traceparent", "turn_start", b"turn_start", "unattended", b"unattended", "unknown_tools", b"unknown_tools", "user_message_id", b"user_message_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
