@@ -192,6 +192,8 @@ class FakeOrchestrator(
                         run.bytes_sent += sum(event.ByteSize() for event in batch)
                     if left is not None and left <= 0:
                         raise _Broken("the replica goes away")
+                if run.events[-1].sequence > after:
+                    continue  # more came while a batch was on its way
                 holds = request.HasField("hold") and request.hold.ToSeconds() == 0
                 if run.ended or replay or (run.paused and holds):
                     return
