@@ -14,7 +14,7 @@ from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
-from services.orchestrator.tools.ports import Conditional, Toolbox
+from services.orchestrator.tools.ports import Conditional, Tailored, Toolbox
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Offers:
             elif isinstance(tool, Conditional) and (why := await tool.withheld(principal)):
                 withheld[name] = why
             else:
-                offered.append(tool.definition.spec)
+                offered.append(tool.spec_for(principal) if isinstance(tool, Tailored) else tool.definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
         # The suite's own tools stay, and the one that the caller insists on.
         narrowable = {tool.definition.name for tool in self._toolbox.tools if tool.definition.narrowable}

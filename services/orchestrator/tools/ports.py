@@ -111,6 +111,15 @@ class Conditional(Protocol):
         ...
 
 
+@runtime_checkable
+class Tailored(Protocol):
+    """What a tool implements beside Tool when it looks different to different principals."""
+
+    def spec_for(self, principal: Principal) -> ToolSpec:
+        """Return the tool as the model of `principal` sees it, under the same name."""
+        ...
+
+
 class Toolbox:
     """Tools by name."""
 
