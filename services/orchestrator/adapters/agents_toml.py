@@ -11,6 +11,7 @@ from typing import Any
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.domain.agent import Agent, AgentType, Exposure, SourceBinding, ToolBinding, ToolPolicy
 from services.orchestrator.domain.messages import Budget, Sampling
+from services.orchestrator.routing.config import router_json
 
 
 class AgentsInvalid(ValueError):
@@ -18,7 +19,19 @@ class AgentsInvalid(ValueError):
 
 
 _KEYS = frozenset(
-    {"type", "description", "model", "prompt", "sources", "tools", "budget", "sampling", "language", "version"}
+    {
+        "type",
+        "description",
+        "model",
+        "prompt",
+        "sources",
+        "tools",
+        "budget",
+        "sampling",
+        "language",
+        "router",
+        "version",
+    }
 )
 
 
@@ -48,6 +61,7 @@ def _agent(name: str, table: Mapping[str, Any], prompts: Prompts) -> Agent:
             budget=_budget(table.get("budget", {})),
             sampling=Sampling(**table.get("sampling", {})),
             language=table.get("language", ""),
+            router_json=router_json(table["router"]) if "router" in table else b"",
             version=table.get("version", 1),
         )
     except (KeyError, TypeError, ValueError) as error:
