@@ -131,3 +131,37 @@ ANSWER: list[tuple[str, Message | None]] = [
     answer("a year [1]."),
     completed("25 days a year [1].", 1),
 ]
+
+
+def routed(choice: str = "agent", **scores: float) -> tuple[str, Message]:
+    body = pb.RouteDecided(choice=choice, explanation="clearly the best")
+    body.scores.extend(pb.LabelScore(label=label, score=score) for label, score in scores.items())
+    return "route_decided", body
+
+
+def planned(**titles: str) -> tuple[str, Message]:
+    steps = [pb.PlanStep(step_id=step_id, title=title) for step_id, title in titles.items()]
+    return "plan_made", pb.PlanMade(complexity="simple", steps=steps)
+
+
+def step_started(step_id: str, title: str = "") -> tuple[str, Message]:
+    return "step_started", pb.StepStarted(step_id=step_id, title=title, kind="research")
+
+
+def step_finished(step_id: str, summary: str = "", *, failed: bool = False) -> tuple[str, Message]:
+    return "step_finished", pb.StepFinished(step_id=step_id, summary=summary, failed=failed)
+
+
+# Two steps of one title at work at once, of which the second asks a person and goes on after the decision.
+STEPS: list[tuple[str, Message | None]] = [
+    started(),
+    routed("agent", agent=0.9, small_talk=0.1),
+    planned(s1="Rates", s2="Rates"),
+    step_started("s1", "Rates"),
+    step_started("s2", "Rates"),
+    step_finished("s1", "72"),
+    proposed("call_1", "run_code"),
+    approval_requested(),
+    paused("call_1"),
+]
+AFTER_STEPS: list[tuple[str, Message | None]] = [step_finished("s2", "86"), answer("42", "m2"), completed("42")]

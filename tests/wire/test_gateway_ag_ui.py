@@ -11,7 +11,17 @@ import pytest_asyncio
 
 from tests.support.fake_backends import Suite, gateway_suite
 from tests.support.npm_clients import needs_package, run_program
-from tests.support.run_events import answer, approval_requested, completed, failed, paused, proposed, started
+from tests.support.run_events import (
+    AFTER_STEPS,
+    STEPS,
+    answer,
+    approval_requested,
+    completed,
+    failed,
+    paused,
+    proposed,
+    started,
+)
 from tests.support.sse_reader import all_events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -112,6 +122,26 @@ async def test_the_callers_tools_stay_pending_and_come_back_as_messages(suite: S
     assert (history[2].tool_call_id, history[2].parts[0].text) == ("call_9", "sunny")
 
 
+async def test_steps_have_names_of_their_own_and_end_with_the_run(suite: Suite) -> None:
+    suite.orchestrator.script, suite.orchestrator.after_resume = list(STEPS), list(AFTER_STEPS)
+    got = await _run(suite)
+    steps = [(event["type"], event["stepName"]) for event in got if event["type"].startswith("STEP_")]
+    assert steps == [
+        ("STEP_STARTED", "Rates"),
+        ("STEP_STARTED", "Rates (s2)"),
+        ("STEP_FINISHED", "Rates"),
+        ("STEP_FINISHED", "Rates (s2)"),
+    ]
+    assert got[-1]["outcome"]["type"] == "interrupt"
+    custom = {event["name"]: event["value"] for event in got if event["type"] == "CUSTOM"}
+    assert custom["proctor.route_decided"]["choice"] == "agent"
+    assert [step["title"] for step in custom["proctor.plan_made"]["steps"]] == ["Rates", "Rates"]
+    entry = {"interruptId": "pause.approval.run1.call_1", "status": "resolved", "payload": {"approved": True}}
+    rest = await _run(suite, runId="r2", resume=[entry])
+    assert not [event for event in rest if event["type"].startswith("STEP_")]
+    assert rest[-1]["outcome"] == {"type": "success"}
+
+
 async def test_our_own_options_are_checked(suite: Suite) -> None:
     await _run(suite, forwardedProps={"proctor": {"agent": "handbook", "sources": ["rules"]}})
     assert suite.orchestrator.runs["run1"].request.agent_id == "handbook"
@@ -152,6 +182,14 @@ async def test_the_stock_client_reads_an_answer(suite: Suite, tmp_path: Path) ->
 async def test_the_stock_client_answers_an_interrupt(suite: Suite, tmp_path: Path) -> None:
     suite.orchestrator.script = PAUSE
     suite.orchestrator.after_resume = [answer("42", "m2"), completed("42")]
+    got = await _node(suite, tmp_path)
+    assert [outcome["type"] for outcome in got["outcomes"]] == ["interrupt", "success"]
+    assert got["messages"][-1]["content"] == "42"
+
+
+@needs_client
+async def test_the_stock_client_follows_steps_over_an_interrupt(suite: Suite, tmp_path: Path) -> None:
+    suite.orchestrator.script, suite.orchestrator.after_resume = list(STEPS), list(AFTER_STEPS)
     got = await _node(suite, tmp_path)
     assert [outcome["type"] for outcome in got["outcomes"]] == ["interrupt", "success"]
     assert got["messages"][-1]["content"] == "42"

@@ -12,7 +12,18 @@ import pytest_asyncio
 
 from tests.support.fake_backends import Suite, gateway_suite
 from tests.support.npm_clients import needs_package, run_program
-from tests.support.run_events import ANSWER, answer, approval_requested, completed, failed, paused, proposed, started
+from tests.support.run_events import (
+    AFTER_STEPS,
+    ANSWER,
+    STEPS,
+    answer,
+    approval_requested,
+    completed,
+    failed,
+    paused,
+    proposed,
+    started,
+)
 from tests.support.sse_reader import all_events, events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -173,6 +184,22 @@ async def test_the_stock_client_answers_an_approval(suite: Suite, tmp_path: Path
     assert done["id"] == asked["id"]
     assert done["parts"][-1]["text"] == "42"
     assert suite.orchestrator.resumes[0].decisions[0].approval.WhichOneof("verdict") == "approve"
+
+
+@needs_ai
+async def test_the_stock_client_keeps_one_part_for_each_step(suite: Suite, tmp_path: Path) -> None:
+    suite.orchestrator.script, suite.orchestrator.after_resume = list(STEPS), list(AFTER_STEPS)
+    asked, done, _ = await _node(suite, tmp_path)
+    parts = {part["type"]: part["data"] for part in asked["parts"] if part["type"] in {"data-route", "data-plan"}}
+    assert parts["data-route"]["scores"] == [{"label": "agent", "score": 0.9}, {"label": "small_talk", "score": 0.1}]
+    assert [step["step_id"] for step in parts["data-plan"]["steps"]] == ["s1", "s2"]
+    steps = {part["id"]: part["data"] for part in asked["parts"] if part["type"] == "data-step"}
+    assert steps == {
+        "s1": {"title": "Rates", "kind": "research", "state": "completed", "summary": "72"},
+        "s2": {"title": "Rates", "kind": "research", "state": "running"},
+    }
+    later = [part["data"] for part in done["parts"] if part["type"] == "data-step" and part["id"] == "s2"]
+    assert later == [{"title": "Rates", "kind": "research", "state": "completed", "summary": "86"}]
 
 
 async def _node(suite: Suite, folder: Path) -> list[Any]:

@@ -93,6 +93,12 @@ def digest_of(body: UiChat) -> str:
     return hashlib.sha256(canonical_json(said)).hexdigest()[:32]
 
 
+def steps_of(body: UiChat) -> dict[str, Part]:
+    """Return the steps that the last message shows, by id: a leg after a decision goes on with them."""
+    parts = (part for part in body.messages[-1].parts if part.get("type") == "data-step")
+    return {str(part["id"]): part["data"] for part in parts if "id" in part and isinstance(part.get("data"), dict)}
+
+
 def _messages(message: UiMessage) -> list[agent_pb2.Message]:
     """Return a message and, for an assistant's, the results of the calls in it."""
     parts = [part for item in message.parts if (part := _part(item)) is not None]

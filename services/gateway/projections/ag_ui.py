@@ -37,6 +37,8 @@ class State:
     model_call_id: str = ""
     proposed: tuple[str, ...] = ()
     asked: Mapping[str, pb.RunEvent] = field(default_factory=dict)
+    # Names of the steps at work, by step id.
+    steps: Mapping[str, str] = field(default_factory=dict)
     ended: bool = False
 
 
@@ -69,9 +71,9 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         case "questions_asked":
             return replace(state, asked={**state.asked, event.questions_asked.call_id: event}), []
         case "step_started":
-            return state, [{"type": "STEP_STARTED", "stepName": event.step_started.title or event.step_started.step_id}]
+            return _step_started(state, event.step_started)
         case "step_finished":
-            return state, [{"type": "STEP_FINISHED", "stepName": event.step_finished.step_id}]
+            return _step_finished(state, event.step_finished.step_id)
         case _ if kind in _CUSTOM:
             return state, [{"type": "CUSTOM", "name": f"proctor.{kind}", "value": to_json(getattr(event, kind))}]
         case _:
@@ -138,6 +140,24 @@ def _finished(state: State, finished: pb.ToolCallFinished) -> tuple[State, list[
     return replace(state, proposed=left), [{"type": "TOOL_CALL_RESULT", **result, "role": "tool"}]
 
 
+def _step_started(state: State, started: pb.StepStarted) -> tuple[State, list[Frame]]:
+    """Steps are known by name on this wire, so two at work never share one."""
+    if started.step_id in state.steps:
+        return state, []
+    name = started.title or started.step_id
+    if name in state.steps.values():
+        name = f"{name} ({started.step_id})"
+    return replace(state, steps={**state.steps, started.step_id: name}), [{"type": "STEP_STARTED", "stepName": name}]
+
+
+def _step_finished(state: State, step_id: str) -> tuple[State, list[Frame]]:
+    """A step that began before an interrupt was told as finished there."""
+    if step_id not in state.steps:
+        return state, []
+    left = {known: name for known, name in state.steps.items() if known != step_id}
+    return replace(state, steps=left), [{"type": "STEP_FINISHED", "stepName": state.steps[step_id]}]
+
+
 def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
     frames: list[Frame] = []
     written = state.text if state.open == _TEXT else ""
@@ -162,7 +182,9 @@ def _end(state: State, outcome: Frame, result: Frame | None = None) -> tuple[Sta
     last: Frame = {"type": "RUN_FINISHED", "threadId": state.thread_id, "runId": state.run_id, "outcome": outcome}
     if result is not None:
         last["result"] = result
-    return replace(state, ended=True, open=""), [*_closing(state), last]
+    # A run with a step at work is not finished to this wire, whatever it waits for.
+    steps = [{"type": "STEP_FINISHED", "stepName": name} for name in state.steps.values()]
+    return replace(state, ended=True, open="", steps={}), [*_closing(state), *steps, last]
 
 
 def _interrupt(state: State, pending: pb.PendingCall) -> Frame:

@@ -6,14 +6,15 @@ the suite's own, so they are told as executed by the provider; a pending approva
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
 from services.gateway.projections import sources
-from services.gateway.protojson import embedded
+from services.gateway.protojson import embedded, to_json
 
 Frame = dict[str, Any]
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls"}
@@ -30,6 +31,8 @@ class State:
     part: int = 0
     text: str = ""
     model_call_id: str = ""
+    # Steps so far by id, as their data part tells them.
+    steps: Mapping[str, Frame] = field(default_factory=dict)
     ended: bool = False
 
 
@@ -63,6 +66,14 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return _write(state, "text", event.answer_delta.text, event.answer_delta.model_call_id)
         case "thinking_delta" if not event.step_id:
             return _write(state, "reasoning", event.thinking_delta.text, event.thinking_delta.model_call_id)
+        case "step_started":
+            begun = event.step_started
+            told = {"title": begun.title, "kind": begun.kind, "state": "running"}
+            return _step(state, begun.step_id, told)
+        case "step_finished":
+            over = event.step_finished
+            told = {"state": "failed" if over.failed else "completed", "summary": over.summary}
+            return _step(state, over.step_id, {**state.steps.get(over.step_id, {}), **told})
         case "run_paused":
             return (
                 (state, []) if state.through_pauses else _end(state, {"type": "finish", "finishReason": "tool-calls"})
@@ -86,6 +97,10 @@ def _part_of(event: pb.RunEvent) -> list[Frame]:
             stage = pb.Stage.Name(event.stage_changed.stage).removeprefix("STAGE_").lower()
             data = {"stage": stage, "text": event.stage_changed.text}
             return [{"type": "data-stage", "data": data, "transient": True}]
+        case "route_decided":
+            return [{"type": "data-route", "data": to_json(event.route_decided)}]
+        case "plan_made":
+            return [{"type": "data-plan", "data": to_json(event.plan_made)}]
         case "notice":
             return [{"type": "data-notice", "data": {"code": event.notice.code, "text": event.notice.text}}]
         case "tool_call_proposed":
@@ -127,6 +142,12 @@ def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Fr
     reason = _FINISH.get(completed.finish_reason, "other")
     state, last = _end(state, {"type": "finish", "finishReason": reason, "messageMetadata": metadata})
     return state, frames + last
+
+
+def _step(state: State, step_id: str, told: Frame) -> tuple[State, list[Frame]]:
+    """A later part of the same id takes the place of the earlier one in the message."""
+    steps = {**state.steps, step_id: told}
+    return replace(state, steps=steps), [{"type": "data-step", "id": step_id, "data": told}]
 
 
 def _failed(state: State, text: str) -> tuple[State, list[Frame]]:

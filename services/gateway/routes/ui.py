@@ -15,7 +15,7 @@ from services.gateway.access import Asker
 from services.gateway.auth import Caller
 from services.gateway.backends import UNARY_TIMEOUT
 from services.gateway.bodies.runs import duration
-from services.gateway.bodies.ui import CHAT_LABEL, UiChat, digest_of, to_resume, to_start
+from services.gateway.bodies.ui import CHAT_LABEL, UiChat, digest_of, steps_of, to_resume, to_start
 from services.gateway.dependencies import Parts, PartsDep
 from services.gateway.problems import problem_of
 from services.gateway.projections import ui_messages as ui
@@ -49,7 +49,7 @@ async def chat(body: UiChat, parts: PartsDep, caller: Asker) -> Response:
         attempt = parts.ids.new() if body.trigger == "regenerate-message" else digest_of(body)
         start.request_id = f"ui:{attempt}"
         batches = parts.streams.start(caller.principal, start)
-    return _reply(_chunks(ui.State(), await opened(batches)), parts, caller)
+    return _reply(_chunks(ui.State(steps=steps_of(body)), await opened(batches)), parts, caller)
 
 
 @router.get(
