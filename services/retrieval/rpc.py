@@ -72,6 +72,12 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
             page=codec.from_hit(fetched.hit), final_url=fetched.final_url, truncated=fetched.truncated
         )
 
+    async def GetWebAccess(
+        self, request: retrieval_pb.GetWebAccessRequest, context: Context
+    ) -> retrieval_pb.GetWebAccessResponse:
+        current_principal()
+        return retrieval_pb.GetWebAccessResponse(search_provider=self._web.provider, fetches_pages=self._web.fetches)
+
     async def ExtractText(
         self, request_iterator: AsyncIterator[retrieval_pb.ExtractTextRequest], context: Context
     ) -> retrieval_pb.ExtractTextResponse:

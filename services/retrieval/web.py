@@ -28,6 +28,16 @@ class Web:
         self._search = search
         self._fetcher = fetcher
 
+    @property
+    def provider(self) -> str:
+        """Name of the search provider, empty when there is none."""
+        return self._search.provider if self._search is not None else ""
+
+    @property
+    def fetches(self) -> bool:
+        """Whether pages are fetched."""
+        return self._fetcher is not None
+
     async def search(self, query: str, limit: int) -> tuple[list[Hit], str]:
         """Return hits of kind web and the provider's name."""
         if self._search is None:

@@ -335,6 +335,8 @@ async def test_what_is_not_configured_says_which_setting_it_needs(retrieval: Ret
     with pytest.raises(grpc.aio.AioRpcError) as web:
         await retrieval.search_stub.SearchWeb(retrieval_pb.SearchWebRequest(query="x"), metadata=retrieval.metadata)
 
+    access = await retrieval.search_stub.GetWebAccess(retrieval_pb.GetWebAccessRequest(), metadata=retrieval.metadata)
+    assert access.search_provider == ""
     for failure, setting in ((embed, "PROCTOR_RETRIEVAL_EMBEDDER"), (web, "PROCTOR_RETRIEVAL_WEB_SEARCH")):
         assert reason(failure) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_CONFIGURED")
         assert setting in str(failure.value.details())

@@ -522,6 +522,49 @@ class FetchPageResponse(_message.Message):
 Global___FetchPageResponse: _TypeAlias = FetchPageResponse  # noqa: Y015
 
 @_typing.final
+class GetWebAccessRequest(_message.Message):
+    """Request of GetWebAccess."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWebAccessRequest: _TypeAlias = GetWebAccessRequest  # noqa: Y015
+
+@_typing.final
+class GetWebAccessResponse(_message.Message):
+    """Response of GetWebAccess."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEARCH_PROVIDER_FIELD_NUMBER: _builtins.int
+    FETCHES_PAGES_FIELD_NUMBER: _builtins.int
+    search_provider: _builtins.str
+    """Provider that SearchWeb asks; empty when SearchWeb is off."""
+    fetches_pages: _builtins.bool
+    """Whether FetchPage is on."""
+    def __init__(
+        self,
+        *,
+        search_provider: _builtins.str = ...,
+        fetches_pages: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetches_pages", b"fetches_pages", "search_provider", b"search_provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWebAccessResponse: _TypeAlias = GetWebAccessResponse  # noqa: Y015
+
+@_typing.final
 class ExtractHeader(_message.Message):
     """What a file is."""
 

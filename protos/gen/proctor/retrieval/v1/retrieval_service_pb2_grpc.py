@@ -60,6 +60,11 @@ class RetrievalServiceStub(object):
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.SerializeToString,
                 response_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.FromString,
                 _registered_method=True)
+        self.GetWebAccess = channel.unary_unary(
+                '/proctor.retrieval.v1.RetrievalService/GetWebAccess',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessResponse.FromString,
+                _registered_method=True)
         self.ExtractText = channel.stream_unary(
                 '/proctor.retrieval.v1.RetrievalService/ExtractText',
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.ExtractTextRequest.SerializeToString,
@@ -106,6 +111,13 @@ class RetrievalServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetWebAccess(self, request, context):
+        """Tells what of the web is configured, so that callers offer no more than that. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExtractText(self, request_iterator, context):
         """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
         UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
@@ -141,6 +153,11 @@ def add_RetrievalServiceServicer_to_server(servicer, server):
                     servicer.FetchPage,
                     request_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.FromString,
                     response_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.SerializeToString,
+            ),
+            'GetWebAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWebAccess,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessResponse.SerializeToString,
             ),
             'ExtractText': grpc.stream_unary_rpc_method_handler(
                     servicer.ExtractText,
@@ -284,6 +301,33 @@ class RetrievalService(object):
             '/proctor.retrieval.v1.RetrievalService/FetchPage',
             proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageRequest.SerializeToString,
             proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.FetchPageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWebAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.retrieval.v1.RetrievalService/GetWebAccess',
+            proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_retrieval__service__pb2.GetWebAccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

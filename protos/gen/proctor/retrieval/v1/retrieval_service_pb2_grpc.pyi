@@ -43,6 +43,8 @@ class RetrievalServiceStub:
     """Searches the web. FAILED_PRECONDITION when no provider is configured. Safe to retry."""
     FetchPage: _grpc.UnaryUnaryMultiCallable[_retrieval_service_pb2.FetchPageRequest, _retrieval_service_pb2.FetchPageResponse]
     """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+    GetWebAccess: _grpc.UnaryUnaryMultiCallable[_retrieval_service_pb2.GetWebAccessRequest, _retrieval_service_pb2.GetWebAccessResponse]
+    """Tells what of the web is configured, so that callers offer no more than that. Safe to retry."""
     ExtractText: _grpc.StreamUnaryMultiCallable[_retrieval_service_pb2.ExtractTextRequest, _retrieval_service_pb2.ExtractTextResponse]
     """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
     UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
@@ -63,6 +65,8 @@ class RetrievalServiceAsyncStub(RetrievalServiceStub):
     """Searches the web. FAILED_PRECONDITION when no provider is configured. Safe to retry."""
     FetchPage: _aio.UnaryUnaryMultiCallable[_retrieval_service_pb2.FetchPageRequest, _retrieval_service_pb2.FetchPageResponse]  # type: ignore[assignment]
     """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+    GetWebAccess: _aio.UnaryUnaryMultiCallable[_retrieval_service_pb2.GetWebAccessRequest, _retrieval_service_pb2.GetWebAccessResponse]  # type: ignore[assignment]
+    """Tells what of the web is configured, so that callers offer no more than that. Safe to retry."""
     ExtractText: _aio.StreamUnaryMultiCallable[_retrieval_service_pb2.ExtractTextRequest, _retrieval_service_pb2.ExtractTextResponse]  # type: ignore[assignment]
     """Extracts the text of one file with the parsers of ingest, without keeping it: first a header, then bytes.
     UNSUPPORTED_DOCUMENT says why a file cannot be read. Safe to retry.
@@ -110,6 +114,14 @@ class RetrievalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retrieval_service_pb2.FetchPageResponse, _abc.Awaitable[_retrieval_service_pb2.FetchPageResponse]]:
         """Fetches one public page as clean text; private addresses are refused. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def GetWebAccess(
+        self,
+        request: _retrieval_service_pb2.GetWebAccessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retrieval_service_pb2.GetWebAccessResponse, _abc.Awaitable[_retrieval_service_pb2.GetWebAccessResponse]]:
+        """Tells what of the web is configured, so that callers offer no more than that. Safe to retry."""
 
     @_abc_1.abstractmethod
     def ExtractText(
