@@ -1,14 +1,10 @@
-"""A Weaviate of the tests' own: started once per session in a temporary folder, on free ports of loopback.
-
-`python -m tests.support.retrieval_weaviate` builds the server from the Go module proxy (five minutes on one core).
-"""
+"""A Weaviate of the tests' own: started once per session in a temporary folder, on free ports of loopback."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,14 +15,7 @@ import httpx
 import pytest
 
 from tests.support.postgres import free_port
-
-VERSION = "1.35.2"
-VARIABLE = "PROCTOR_TEST_WEAVIATE_SERVER"
-BUILT = Path.home() / ".cache" / "proctor" / f"weaviate-server-{VERSION}"
-SKIP = (
-    f"no Weaviate server: build one with `python -m tests.support.retrieval_weaviate` (needs Go) or set {VARIABLE} "
-    "to a weaviate-server program"
-)
+from tests.support.weaviate_server import SKIP, program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +24,6 @@ class Weaviate:
 
     http: str
     grpc: str
-
-
-def program() -> Path | None:
-    """Return the server's program: the one that is set, the one that was built, or the PATH's."""
-    if chosen := os.environ.get(VARIABLE):
-        return Path(chosen)
-    if BUILT.exists():
-        return BUILT
-    found = shutil.which("weaviate-server")
-    return Path(found) if found else None
-
-
-def build() -> None:
-    """Build the server with Go into the user's cache, unless it is there."""
-    if BUILT.exists():
-        return
-    BUILT.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"GOBIN": folder, "GOFLAGS": "-buildvcs=false"}
-        module = f"github.com/weaviate/weaviate/cmd/weaviate-server@v{VERSION}"
-        subprocess.run(["nice", "go", "install", module], check=True, env=environment, cwd=folder)
-        shutil.move(Path(folder) / "weaviate-server", BUILT)
 
 
 @pytest.fixture(scope="session")
@@ -102,8 +69,3 @@ def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.1)
     raise RuntimeError("the Weaviate server did not become ready within a minute")
-
-
-if __name__ == "__main__":
-    build()
-    sys.stdout.write(f"{BUILT}\n")
