@@ -16,6 +16,8 @@ from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.ports import Isolation, SandboxEnd, SandboxEvent, SandboxFile, SandboxOutput
 
 ISOLATION_FRESH = 30.0
+# Runs begin with this answer: while the sandbox is away they must not all wait for its silence.
+SILENCE_FRESH = 5.0
 
 
 class GrpcSandbox:
@@ -34,7 +36,8 @@ class GrpcSandbox:
         self._artifacts = artifacts
         self._clock = clock
         self._service = service_principal
-        self._isolation: tuple[float, Isolation] | None = None
+        self._isolation = Isolation(safe=False)
+        self._fresh_until = 0.0
 
     async def execute(
         self, principal: Principal, *, execution_id: str, code: str, run_id: str, session_id: str = ""
@@ -66,23 +69,28 @@ class GrpcSandbox:
 
     async def isolation(self) -> Isolation:
         """Say whether code may run there, from an answer at most ISOLATION_FRESH seconds old."""
-        now = self._clock.monotonic()
-        if self._isolation is not None and now - self._isolation[0] < ISOLATION_FRESH:
-            return self._isolation[1]
+        if self._clock.monotonic() < self._fresh_until:
+            return self._isolation
+        self._isolation, fresh = await self._ask()
+        self._fresh_until = self._clock.monotonic() + fresh
+        return self._isolation
+
+    async def _ask(self) -> tuple[Isolation, float]:
+        """Return the sandbox's word, or that it gives none, and for how many seconds that holds."""
         try:
             response = await self._stub.GetIsolation(
                 pb.GetIsolationRequest(), metadata=self._signer.metadata(self._service), timeout=2.0
             )
         except grpc.aio.AioRpcError as error:
-            return Isolation(safe=False, explanation=f"the sandbox service does not answer: {error.details()}")
+            silent = f"the sandbox service does not answer: {error.details()}"
+            return Isolation(safe=False, explanation=silent), SILENCE_FRESH
         failed = [f"{check.name}: {check.remedy or check.detail}" for check in response.checks if not check.passed]
         answer = Isolation(
             safe=response.safe,
             explanation="" if response.safe else "; ".join(failed),
             packages=tuple(response.packages),
         )
-        self._isolation = (now, answer)
-        return answer
+        return answer, ISOLATION_FRESH
 
 
 def _end(finished: pb.Finished) -> SandboxEnd:
