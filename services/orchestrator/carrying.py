@@ -149,7 +149,7 @@ class Carrying:
             if status is not ToolStatus.COMPLETED:
                 span.set_status(StatusCode.ERROR)
             span.set_attribute(names.TOOL_OUTCOME, status.name.lower())
-            span.set_attribute(names.TOOL_RESULT_BYTES, len(result.text.encode(errors="replace")))
+            span.set_attribute(names.TOOL_RESULT_BYTES, result.size)
             if self._content:
                 span.set_attribute(names.GEN_AI_TOOL_CALL_ARGUMENTS, canonical_json(arguments).decode())
                 span.set_attribute(names.GEN_AI_TOOL_CALL_RESULT, result.text)
@@ -211,7 +211,7 @@ class Carrying:
                 preview=shown.text[:PREVIEW_CHARACTERS],
                 artifacts=result.artifacts,
                 duration=took,
-                result_bytes=len(result.text.encode(errors="replace")),
+                result_bytes=result.size,
                 truncated=shown.truncated,
             )
         )

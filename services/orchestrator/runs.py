@@ -11,7 +11,8 @@ from services.chassis.canonical import canonical_json
 from services.chassis.clock import Clock, Ids
 from services.chassis.errors import InvalidRequest, Unavailable
 from services.chassis.identity import Principal
-from services.orchestrator.agents.directory import AgentDirectory
+from services.chassis.logs import bound
+from services.orchestrator.agents.roster import Roster
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.context.counting import safe_estimate, total_tokens
@@ -40,7 +41,7 @@ from services.orchestrator.domain.state import Progress, RunSpec
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
 from services.orchestrator.models.ports import ModelInfo, PersonalCatalogue, Purpose
-from services.orchestrator.offer import Offers
+from services.orchestrator.offer import Offer, Offers
 from services.orchestrator.ports import Approvals, Conversations, Decision
 from services.orchestrator.runner import Start
 from services.orchestrator.slots import FairSlots
@@ -89,7 +90,7 @@ class Runs:
         journals: Journals,
         workforce: Workforce,
         slots: FairSlots,
-        agents: AgentDirectory,
+        agents: Roster,
         catalogue: PersonalCatalogue,
         offers: Offers,
         conversations: Conversations,
@@ -117,19 +118,21 @@ class Runs:
     async def start(self, principal: Principal, command: StartRun) -> Run:
         """Admit a run and set it going, or return the one that this request started before.
 
-        Raises InvalidRequest, AgentNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded, Unavailable.
+        Raises InvalidRequest, AgentNotFound, PromptNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded, Unavailable.
         """
         if self._draining:
             raise Unavailable("this replica is shutting down; try again", retry_after=1.0)
         self._slots.check()
-        agent = self._agent(command)
+        agent = await self._agent(principal, command)
         model = self._model(principal, command, agent)
         # A caller that ends runs for its own tools, or an unattended run, has nobody who could answer a question.
         answerable = not command.unattended and not command.client_tools_end_run and not command.history
-        offer = await self._offers.make(
-            principal, agent, command.client_tools, command.tool_choice, _question(command), answerable=answerable
-        )
-        spec = self._spec(principal, command, agent, model.model_id, offer.tools, offer.sources)
+        run_id = self._ids.new()
+        with bound(run_id=run_id):
+            offer = await self._offers.make(
+                principal, agent, command.client_tools, command.tool_choice, _question(command), answerable=answerable
+            )
+        spec = self._spec(run_id, principal, command, agent, model.model_id, offer)
         messages, turn_start, user = await self._messages(principal, command, spec)
         progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
         new = self._new_run(command, spec, progress, user, principal.key_id)
@@ -241,12 +244,13 @@ class Runs:
 
     # --- what a run is made of ------------------------------------------------------------------------------------
 
-    def _agent(self, command: StartRun) -> Agent:
+    async def _agent(self, principal: Principal, command: StartRun) -> Agent:
         if command.inline_agent is not None and command.agent_id:
             raise InvalidRequest("agent_id and inline_agent exclude each other; send one")
-        agent = command.inline_agent or self._agents.get(command.agent_id)
         if command.inline_agent is not None:
-            agent = replace(agent, agent_id="inline", name=agent.name or "inline")
+            agent = await self._agents.inline(principal, command.inline_agent)
+        else:
+            agent = await self._agents.get(principal, command.agent_id)
         if command.sources:
             marked = {binding.source: binding for binding in agent.sources}
             chosen = tuple(marked.get(source, SourceBinding(source=source)) for source in command.sources)
@@ -263,19 +267,13 @@ class Runs:
         return self._catalogue.get(wanted)
 
     def _spec(
-        self,
-        principal: Principal,
-        command: StartRun,
-        agent: Agent,
-        model: str,
-        tools: tuple[ToolSpec, ...],
-        sources: tuple[str, ...],
+        self, run_id: str, principal: Principal, command: StartRun, agent: Agent, model: str, offer: Offer
     ) -> RunSpec:
         stateless = command.stateless or bool(command.history)
         if stateless and command.conversation_id:
             raise InvalidRequest("history and conversation_id exclude each other; send one")
         return RunSpec(
-            run_id=self._ids.new(),
+            run_id=run_id,
             principal=replace(principal, actor="orchestrator", key_id=""),
             agent=agent,
             model=model,
@@ -283,9 +281,9 @@ class Runs:
             conversation_id="" if stateless else command.conversation_id or self._ids.new(),
             sampling=_overridden(agent.sampling, command.sampling),
             output=command.output if command.output is not None else agent.output,
-            tools=tools,
+            tools=offer.tools,
             tool_choice=command.tool_choice or "auto",
-            sources=sources,
+            sources=offer.sources,
             attachments=command.attachments,
             instructions=command.instructions,
             unattended=command.unattended,

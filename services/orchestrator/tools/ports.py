@@ -92,6 +92,11 @@ class ToolResult:
     failed: bool = False
     notices: tuple[tuple[str, str], ...] = field(default=())
 
+    @property
+    def size(self) -> int:
+        """Bytes of the text and of what was found, before anything is cut."""
+        return sum(len(text.encode(errors="replace")) for text in (self.text, *(f.text for f in self.findings)))
+
 
 class Tool(Protocol):
     """Something an agent may call. `run` may raise: the gate turns it into a result."""
