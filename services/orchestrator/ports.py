@@ -12,7 +12,7 @@ from services.chassis.identity import Principal
 from services.orchestrator.domain.agent import ToolBinding
 from services.orchestrator.domain.conversation import Conversation, Feedback, StoredMessage
 from services.orchestrator.domain.messages import Artifact
-from services.orchestrator.domain.usage import Quota, UsageDay
+from services.orchestrator.domain.usage import Consumption, Quota, QuotaScope, UsageDay
 from services.orchestrator.evidence import Finding
 from services.orchestrator.tools.ports import Consent
 
@@ -76,6 +76,8 @@ class UsageKeeper(Protocol):
     async def set_quota(self, tenant: str, quota: Quota) -> None: ...
 
     async def quotas(self, tenant: str) -> Sequence[Quota]: ...
+
+    async def consumed(self, tenant: str, scope: QuotaScope, subject: str = "") -> Consumption: ...
 
     async def by_day(self, tenant: str, *, since: datetime, user: str) -> Sequence[UsageDay]: ...
 

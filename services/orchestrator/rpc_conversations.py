@@ -14,11 +14,11 @@ from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import conversation_service_pb2 as pb
 from proctor.orchestrator.v1 import conversation_service_pb2_grpc, usage_service_pb2, usage_service_pb2_grpc
 from services.chassis.clock import Clock
-from services.chassis.identity import current_principal
+from services.chassis.identity import Principal, current_principal
 from services.chassis.paging import decode_token, encode_token
 from services.orchestrator.codec_reflect import timestamp, to_pb
 from services.orchestrator.domain.conversation import Conversation, Feedback, Rating, StoredMessage
-from services.orchestrator.domain.usage import Quota, QuotaScope, UsageDay
+from services.orchestrator.domain.usage import Consumption, Quota, QuotaScope, UsageDay
 from services.orchestrator.ports import ConversationKeeper, UsageKeeper
 
 DEFAULT_PAGE = 50
@@ -117,21 +117,32 @@ class UsageServicer(usage_service_pb2_grpc.UsageServiceServicer):
     async def ListQuotas(
         self, request: usage_service_pb2.ListQuotasRequest, context: Context
     ) -> usage_service_pb2.ListQuotasResponse:
-        rows = await self._usage.quotas(current_principal().tenant)
+        who = current_principal()
+        rows = await self._usage.quotas(who.tenant)
         start = int(decode_token("quotas", request.page_token)[0]) if request.page_token else 0
         end = start + (request.page_size or 2 * DEFAULT_PAGE)
         token = encode_token("quotas", end) if end < len(rows) else ""
-        return usage_service_pb2.ListQuotasResponse(
-            quotas=[_quota_to_pb(row) for row in rows[start:end]], next_page_token=token
-        )
+        quotas = [_quota_to_pb(row, await self._used(who, row)) for row in rows[start:end]]
+        return usage_service_pb2.ListQuotasResponse(quotas=quotas, next_page_token=token)
+
+    async def _used(self, who: Principal, quota: Quota) -> Consumption | None:
+        """Return what was used of a quota, or None when the principal may not know."""
+        own = {QuotaScope.TENANT: "", QuotaScope.USER: who.user, QuotaScope.KEY: who.key_id}[quota.scope]
+        subject = quota.subject or own
+        if quota.scope is not QuotaScope.TENANT and not subject:
+            return None
+        if (quota.scope is QuotaScope.TENANT or subject != own) and not who.scopes & {ALL_USAGE, "*"}:
+            return None
+        return await self._usage.consumed(who.tenant, quota.scope, subject)
 
     async def SetQuota(
         self, request: usage_service_pb2.SetQuotaRequest, context: Context
     ) -> usage_service_pb2.SetQuotaResponse:
         who = current_principal()
         who.require(WRITE_QUOTAS)
-        await self._usage.set_quota(who.tenant, _quota(request.quota))
-        return usage_service_pb2.SetQuotaResponse(quota=request.quota)
+        quota = _quota(request.quota)
+        await self._usage.set_quota(who.tenant, quota)
+        return usage_service_pb2.SetQuotaResponse(quota=_quota_to_pb(quota))
 
     async def DeleteQuota(
         self, request: usage_service_pb2.DeleteQuotaRequest, context: Context
@@ -191,11 +202,13 @@ def _quota(message: usage_service_pb2.Quota) -> Quota:
     )
 
 
-def _quota_to_pb(quota: Quota) -> usage_service_pb2.Quota:
+def _quota_to_pb(quota: Quota, used: Consumption | None = None) -> usage_service_pb2.Quota:
+    use = usage_service_pb2.QuotaUse
     return usage_service_pb2.Quota(
         scope=_SCOPE_NUMBERS[quota.scope],
         subject=quota.subject,
         runs=quota.runs,
         tokens=quota.tokens,
         cost_micros=quota.cost_micros,
+        used=use(runs=used.runs, tokens=used.tokens, cost_micros=used.cost_micros) if used else None,
     )

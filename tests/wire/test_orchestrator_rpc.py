@@ -336,6 +336,35 @@ async def test_conversations_are_their_owners_alone(
     assert list(theirs.conversations) == []
 
 
+async def test_quotas_say_what_was_used_to_those_who_may_know(
+    running: Suite, runs: RunServiceAsyncStub, upstream: Upstream
+) -> None:
+    stub = UsageServiceStub(running.channels["orchestrator"])
+    ann = Principal(tenant="acme", user="ann", scopes=frozenset({"runs"}))
+    boss = Principal(tenant="acme", user="boss", scopes=frozenset({"*"}))
+    caps = [
+        usage_service_pb2.Quota(scope=usage_service_pb2.QUOTA_SCOPE_TENANT, tokens=10**9),
+        usage_service_pb2.Quota(scope=usage_service_pb2.QUOTA_SCOPE_USER, runs=100),
+        usage_service_pb2.Quota(scope=usage_service_pb2.QUOTA_SCOPE_USER, subject="zoe", runs=1),
+        usage_service_pb2.Quota(scope=usage_service_pb2.QUOTA_SCOPE_KEY, runs=50),
+    ]
+    for quota in caps:
+        await stub.SetQuota(usage_service_pb2.SetQuotaRequest(quota=quota), metadata=running.metadata(boss))
+    upstream.script(say("Counted."))
+    await collect(runs.StartRun(asking("Count me."), metadata=running.metadata(ann)))
+    used = []
+    for who in (ann, boss):
+        listed = await stub.ListQuotas(usage_service_pb2.ListQuotasRequest(), metadata=running.metadata(who))
+        used.append([(q.scope, q.subject, q.used.runs if q.HasField("used") else None) for q in listed.quotas])
+    key, tenant, user = (
+        usage_service_pb2.QUOTA_SCOPE_KEY,
+        usage_service_pb2.QUOTA_SCOPE_TENANT,
+        usage_service_pb2.QUOTA_SCOPE_USER,
+    )
+    assert used[0] == [(key, "", None), (tenant, "", None), (user, "", 1), (user, "zoe", None)]
+    assert used[1] == [(key, "", None), (tenant, "", 1), (user, "", 0), (user, "zoe", 0)]
+
+
 async def test_quotas_need_their_scope(running: Suite) -> None:
     stub = UsageServiceStub(running.channels["orchestrator"])
     quota = usage_service_pb2.Quota(scope=usage_service_pb2.QUOTA_SCOPE_USER, subject="zoe", runs=1)

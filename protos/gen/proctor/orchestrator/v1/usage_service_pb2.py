@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+proctor/orchestrator/v1/usage_service.proto\x12\x17proctor.orchestrator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x01\n\x05Quota\x12>\n\x05scope\x18\x01 \x01(\x0e\x32#.proctor.orchestrator.v1.QuotaScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07subject\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x1a\n\x04runs\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x88\x01\x01\x12\x1c\n\x06tokens\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x01\x88\x01\x01\x12!\n\x0b\x63ost_micros\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x02\x88\x01\x01\x42\x07\n\x05_runsB\t\n\x07_tokensB\x0e\n\x0c_cost_micros\"\xa0\x01\n\x08UsageDay\x12\'\n\x03\x64\x61y\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x05 \x01(\x03\x12\x15\n\routput_tokens\x18\x06 \x01(\x03\x12\x13\n\x0b\x63ost_micros\x18\x07 \x01(\x03\"R\n\x0fGetUsageRequest\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cwhole_tenant\x18\x02 \x01(\x08\"C\n\x10GetUsageResponse\x12/\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32!.proctor.orchestrator.v1.UsageDay\"P\n\x11ListQuotasRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"]\n\x12ListQuotasResponse\x12.\n\x06quotas\x18\x01 \x03(\x0b\x32\x1e.proctor.orchestrator.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"H\n\x0fSetQuotaRequest\x12\x35\n\x05quota\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.QuotaB\x06\xbaH\x03\xc8\x01\x01\"A\n\x10SetQuotaResponse\x12-\n\x05quota\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Quota\"o\n\x12\x44\x65leteQuotaRequest\x12>\n\x05scope\x18\x01 \x01(\x0e\x32#.proctor.orchestrator.v1.QuotaScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07subject\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\"\x15\n\x13\x44\x65leteQuotaResponse*l\n\nQuotaScope\x12\x1b\n\x17QUOTA_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12QUOTA_SCOPE_TENANT\x10\x01\x12\x14\n\x10QUOTA_SCOPE_USER\x10\x02\x12\x13\n\x0fQUOTA_SCOPE_KEY\x10\x03\x32\xa1\x03\n\x0cUsageService\x12_\n\x08GetUsage\x12(.proctor.orchestrator.v1.GetUsageRequest\x1a).proctor.orchestrator.v1.GetUsageResponse\x12\x65\n\nListQuotas\x12*.proctor.orchestrator.v1.ListQuotasRequest\x1a+.proctor.orchestrator.v1.ListQuotasResponse\x12_\n\x08SetQuota\x12(.proctor.orchestrator.v1.SetQuotaRequest\x1a).proctor.orchestrator.v1.SetQuotaResponse\x12h\n\x0b\x44\x65leteQuota\x12+.proctor.orchestrator.v1.DeleteQuotaRequest\x1a,.proctor.orchestrator.v1.DeleteQuotaResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+proctor/orchestrator/v1/usage_service.proto\x12\x17proctor.orchestrator.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x02\n\x05Quota\x12>\n\x05scope\x18\x01 \x01(\x0e\x32#.proctor.orchestrator.v1.QuotaScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07subject\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12\x1a\n\x04runs\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x00\x88\x01\x01\x12\x1c\n\x06tokens\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x01\x88\x01\x01\x12!\n\x0b\x63ost_micros\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00H\x02\x88\x01\x01\x12/\n\x04used\x18\x06 \x01(\x0b\x32!.proctor.orchestrator.v1.QuotaUseB\x07\n\x05_runsB\t\n\x07_tokensB\x0e\n\x0c_cost_micros\"=\n\x08QuotaUse\x12\x0c\n\x04runs\x18\x01 \x01(\x03\x12\x0e\n\x06tokens\x18\x02 \x01(\x03\x12\x13\n\x0b\x63ost_micros\x18\x03 \x01(\x03\"\xa0\x01\n\x08UsageDay\x12\'\n\x03\x64\x61y\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0c\n\x04runs\x18\x04 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x05 \x01(\x03\x12\x15\n\routput_tokens\x18\x06 \x01(\x03\x12\x13\n\x0b\x63ost_micros\x18\x07 \x01(\x03\"R\n\x0fGetUsageRequest\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cwhole_tenant\x18\x02 \x01(\x08\"C\n\x10GetUsageResponse\x12/\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32!.proctor.orchestrator.v1.UsageDay\"P\n\x11ListQuotasRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"]\n\x12ListQuotasResponse\x12.\n\x06quotas\x18\x01 \x03(\x0b\x32\x1e.proctor.orchestrator.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"H\n\x0fSetQuotaRequest\x12\x35\n\x05quota\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.QuotaB\x06\xbaH\x03\xc8\x01\x01\"A\n\x10SetQuotaResponse\x12-\n\x05quota\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Quota\"o\n\x12\x44\x65leteQuotaRequest\x12>\n\x05scope\x18\x01 \x01(\x0e\x32#.proctor.orchestrator.v1.QuotaScopeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x19\n\x07subject\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\"\x15\n\x13\x44\x65leteQuotaResponse*l\n\nQuotaScope\x12\x1b\n\x17QUOTA_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12QUOTA_SCOPE_TENANT\x10\x01\x12\x14\n\x10QUOTA_SCOPE_USER\x10\x02\x12\x13\n\x0fQUOTA_SCOPE_KEY\x10\x03\x32\xa1\x03\n\x0cUsageService\x12_\n\x08GetUsage\x12(.proctor.orchestrator.v1.GetUsageRequest\x1a).proctor.orchestrator.v1.GetUsageResponse\x12\x65\n\nListQuotas\x12*.proctor.orchestrator.v1.ListQuotasRequest\x1a+.proctor.orchestrator.v1.ListQuotasResponse\x12_\n\x08SetQuota\x12(.proctor.orchestrator.v1.SetQuotaRequest\x1a).proctor.orchestrator.v1.SetQuotaResponse\x12h\n\x0b\x44\x65leteQuota\x12+.proctor.orchestrator.v1.DeleteQuotaRequest\x1a,.proctor.orchestrator.v1.DeleteQuotaResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,28 +53,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEQUOTAREQUEST'].fields_by_name['scope']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
   _globals['_DELETEQUOTAREQUEST'].fields_by_name['subject']._loaded_options = None
   _globals['_DELETEQUOTAREQUEST'].fields_by_name['subject']._serialized_options = b'\272H\005r\003\030\200\001'
-  _globals['_QUOTASCOPE']._serialized_start=1134
-  _globals['_QUOTASCOPE']._serialized_end=1242
+  _globals['_QUOTASCOPE']._serialized_start=1246
+  _globals['_QUOTASCOPE']._serialized_end=1354
   _globals['_QUOTA']._serialized_start=135
-  _globals['_QUOTA']._serialized_end=362
-  _globals['_USAGEDAY']._serialized_start=365
-  _globals['_USAGEDAY']._serialized_end=525
-  _globals['_GETUSAGEREQUEST']._serialized_start=527
-  _globals['_GETUSAGEREQUEST']._serialized_end=609
-  _globals['_GETUSAGERESPONSE']._serialized_start=611
-  _globals['_GETUSAGERESPONSE']._serialized_end=678
-  _globals['_LISTQUOTASREQUEST']._serialized_start=680
-  _globals['_LISTQUOTASREQUEST']._serialized_end=760
-  _globals['_LISTQUOTASRESPONSE']._serialized_start=762
-  _globals['_LISTQUOTASRESPONSE']._serialized_end=855
-  _globals['_SETQUOTAREQUEST']._serialized_start=857
-  _globals['_SETQUOTAREQUEST']._serialized_end=929
-  _globals['_SETQUOTARESPONSE']._serialized_start=931
-  _globals['_SETQUOTARESPONSE']._serialized_end=996
-  _globals['_DELETEQUOTAREQUEST']._serialized_start=998
-  _globals['_DELETEQUOTAREQUEST']._serialized_end=1109
-  _globals['_DELETEQUOTARESPONSE']._serialized_start=1111
-  _globals['_DELETEQUOTARESPONSE']._serialized_end=1132
-  _globals['_USAGESERVICE']._serialized_start=1245
-  _globals['_USAGESERVICE']._serialized_end=1662
+  _globals['_QUOTA']._serialized_end=411
+  _globals['_QUOTAUSE']._serialized_start=413
+  _globals['_QUOTAUSE']._serialized_end=474
+  _globals['_USAGEDAY']._serialized_start=477
+  _globals['_USAGEDAY']._serialized_end=637
+  _globals['_GETUSAGEREQUEST']._serialized_start=639
+  _globals['_GETUSAGEREQUEST']._serialized_end=721
+  _globals['_GETUSAGERESPONSE']._serialized_start=723
+  _globals['_GETUSAGERESPONSE']._serialized_end=790
+  _globals['_LISTQUOTASREQUEST']._serialized_start=792
+  _globals['_LISTQUOTASREQUEST']._serialized_end=872
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=874
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=967
+  _globals['_SETQUOTAREQUEST']._serialized_start=969
+  _globals['_SETQUOTAREQUEST']._serialized_end=1041
+  _globals['_SETQUOTARESPONSE']._serialized_start=1043
+  _globals['_SETQUOTARESPONSE']._serialized_end=1108
+  _globals['_DELETEQUOTAREQUEST']._serialized_start=1110
+  _globals['_DELETEQUOTAREQUEST']._serialized_end=1221
+  _globals['_DELETEQUOTARESPONSE']._serialized_start=1223
+  _globals['_DELETEQUOTARESPONSE']._serialized_end=1244
+  _globals['_USAGESERVICE']._serialized_start=1357
+  _globals['_USAGESERVICE']._serialized_end=1774
 # @@protoc_insertion_point(module_scope)

@@ -59,6 +59,7 @@ class Quota(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     COST_MICROS_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
     scope: Global___QuotaScope.ValueType
     """Whose use."""
     subject: _builtins.str
@@ -69,6 +70,12 @@ class Quota(_message.Message):
     """Most tokens, reservations of running runs included."""
     cost_micros: _builtins.int
     """Most cost in millionths of a currency unit."""
+    @_builtins.property
+    def used(self) -> Global___QuotaUse:
+        """What was used of it; only in lists, ignored elsewhere. For the default of users or keys it is what the principal's own
+        user or key used. Unset when the principal may not see it: of others only with the scope `usage:all`.
+        """
+
     def __init__(
         self,
         *,
@@ -77,10 +84,11 @@ class Quota(_message.Message):
         runs: _builtins.int | None = ...,
         tokens: _builtins.int | None = ...,
         cost_micros: _builtins.int | None = ...,
+        used: Global___QuotaUse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_micros", b"_cost_micros", "_runs", b"_runs", "_tokens", b"_tokens", "cost_micros", b"cost_micros", "runs", b"runs", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_micros", b"_cost_micros", "_runs", b"_runs", "_tokens", b"_tokens", "cost_micros", b"cost_micros", "runs", b"runs", "tokens", b"tokens", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_micros", b"_cost_micros", "_runs", b"_runs", "_tokens", b"_tokens", "cost_micros", b"cost_micros", "runs", b"runs", "scope", b"scope", "subject", b"subject", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_micros", b"_cost_micros", "_runs", b"_runs", "_tokens", b"_tokens", "cost_micros", b"cost_micros", "runs", b"runs", "scope", b"scope", "subject", b"subject", "tokens", b"tokens", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_micros: _TypeAlias = _typing.Literal["cost_micros"]  # noqa: Y015
     _WhichOneofArgType__cost_micros: _TypeAlias = _typing.Literal["_cost_micros", b"_cost_micros"]  # noqa: Y015
@@ -96,6 +104,36 @@ class Quota(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
 
 Global___Quota: _TypeAlias = Quota  # noqa: Y015
+
+@_typing.final
+class QuotaUse(_message.Message):
+    """Use of one subject over the last 24 hours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    COST_MICROS_FIELD_NUMBER: _builtins.int
+    runs: _builtins.int
+    """Runs."""
+    tokens: _builtins.int
+    """Tokens, reservations of running runs included."""
+    cost_micros: _builtins.int
+    """Cost in millionths of a currency unit."""
+    def __init__(
+        self,
+        *,
+        runs: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        cost_micros: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_micros", b"cost_micros", "runs", b"runs", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaUse: _TypeAlias = QuotaUse  # noqa: Y015
 
 @_typing.final
 class UsageDay(_message.Message):
