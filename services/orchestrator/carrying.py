@@ -15,6 +15,7 @@ from services.chassis import names
 from services.chassis.canonical import canonical_json
 from services.orchestrator import outcomes
 from services.orchestrator.checks import ArgumentsRefused, validate_arguments
+from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.events import (
     ArtifactCreated,
     EvidenceAdded,
@@ -31,7 +32,8 @@ from services.orchestrator.domain.state import Pending
 from services.orchestrator.execution import Executor, ToolOverdue
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
-from services.orchestrator.tools.ports import Effect, Tool, ToolContext, ToolResult
+from services.orchestrator.surroundings import consulting, mentioned
+from services.orchestrator.tools.ports import Effect, Tool, ToolContext, ToolResult, no_consult
 
 _log = logging.getLogger(__name__)
 PREVIEW_CHARACTERS = 2000
@@ -70,11 +72,13 @@ class Carrying:
         result_characters: int,
         *,
         content: bool = False,
+        consultant: Consultant | None = None,
     ) -> None:
         self._executor = executor
         self._tracer = tracer
         self._metrics = metrics
         self._content = content
+        self._consultant = consultant
         self._result_characters = result_characters
 
     async def execute(self, leg: Leg, entry: Admitted, pending: Pending, edited: bytes, turn: Turn) -> None:
@@ -173,6 +177,8 @@ class Carrying:
             sources=leg.spec.sources,
             progress=progress,
             questions=tuple(m.text for m in leg.progress.messages if m.role.name == "USER"),
+            mentioned=lambda text: mentioned(leg, text),
+            consult=consulting(leg, self._consultant) if self._consultant else no_consult,
         )
 
     # --- cut, evidence, journal ----------------------------------------------------------------------------------
@@ -198,7 +204,8 @@ class Carrying:
             read, new = leg.progress.evidence.add(result.findings)
             facts += [EvidenceAdded(evidence=e, call_id=pending.call.call_id) for e in new]
         facts += [ArtifactCreated(artifact=a, call_id=pending.call.call_id) for a in result.artifacts]
-        body = outcomes.with_evidence(outcomes.clean(result.text), read)
+        texts = (result.text, *outcomes.unnumbered(result.findings, read))
+        body = outcomes.with_evidence("\n\n".join(outcomes.clean(text) for text in texts if text), read)
         limit = min(self._result_characters, leg.result_characters)
         shown = outcomes.cut("\n\n".join(t for t in (note, body) if t), limit)
         message = outcomes.tool_message(pending.call, shown.text, result.images)

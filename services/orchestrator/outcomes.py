@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.orchestrator.domain.messages import Evidence, MediaPart, Message, Role, TextPart, ToolCall
-from services.orchestrator.evidence import render
+from services.orchestrator.evidence import Finding, render
 
 # C0 and C1 controls except tab and newline, lone surrogates, and ANSI escape sequences.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
@@ -46,6 +46,16 @@ def tool_message(call: ToolCall, text: str, images: Sequence[MediaPart] = ()) ->
 def with_evidence(text: str, evidence: Sequence[Evidence]) -> str:
     """Return a tool's text with the evidence it found, numbered."""
     return "\n\n".join(part for part in (text, render(evidence) if evidence else "") if part)
+
+
+def unnumbered(findings: Sequence[Finding], read: Sequence[Evidence]) -> list[str]:
+    """Return in words what was found and got no number: the summary of a document whose passages have theirs."""
+    identities = {item.identity for item in read}
+    return [
+        f"Of '{found.title}' (no number of its own: cite its passages):\n{found.text}"
+        for found in findings
+        if found.identity not in identities
+    ]
 
 
 def denied(tool: str, comment: str) -> str:

@@ -8,10 +8,12 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
+from services.chassis.errors import NotConfigured
 from services.chassis.identity import Principal
 from services.orchestrator.domain.events import PauseKind, ProgressStream
-from services.orchestrator.domain.messages import Artifact, MediaPart, ToolSpec
+from services.orchestrator.domain.messages import Artifact, MediaPart, Message, Sampling, ToolSpec
 from services.orchestrator.evidence import Finding
+from services.orchestrator.models.ports import Purpose
 
 DEFAULT_DEADLINE = timedelta(seconds=60)
 
@@ -64,11 +66,30 @@ class ToolDefinition:
         return self.spec.name
 
 
+class Consult(Protocol):
+    """Asks a model on behalf of the run, which pays for it."""
+
+    async def __call__(self, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
+        """Return the reply's text. Raises ModelError."""
+        ...
+
+
+async def no_consult(purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
+    """Ask nobody."""
+    raise NotConfigured("no model answers tools here")
+
+
+def _never(text: str) -> bool:
+    del text
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What one execution is given besides its arguments.
 
-    `key` is `run/round/call`, the same after a crash. `progress` shows output while the tool works.
+    `key` is `run/round/call`, the same after a crash. `consult` asks a model. `mentioned` tells whether a text stands
+    in what the user wrote or a tool returned. `progress` shows output while the tool works.
     """
 
     run_id: str
@@ -79,6 +100,8 @@ class ToolContext:
     sources: tuple[str, ...]
     progress: Callable[[ProgressStream, str], None]
     questions: tuple[str, ...] = ()
+    consult: Consult = no_consult
+    mentioned: Callable[[str], bool] = _never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,28 @@
+"""What a running tool may ask of the run around it."""
+
+from __future__ import annotations
+
+from services.orchestrator.consult import Consultant
+from services.orchestrator.domain.messages import Message, OutputFormat, Role, Sampling
+from services.orchestrator.leg import Leg
+from services.orchestrator.models.ports import Purpose
+from services.orchestrator.tools.ports import Consult
+
+
+def consulting(leg: Leg, consultant: Consultant) -> Consult:
+    """Return how a tool asks a model: on the run's bill, its clock in the run's journal."""
+
+    async def consult(purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
+        reply = await consultant.ask(leg, purpose, messages, output=OutputFormat(), sampling=sampling)
+        return reply.text
+
+    return consult
+
+
+def mentioned(leg: Leg, text: str) -> bool:
+    """Tell whether `text` stands in what the user wrote, or in what a tool returned."""
+    progress = leg.progress
+    said = (message.text for message in progress.messages if message.role in (Role.USER, Role.TOOL))
+    results = (pending.result.text for pending in progress.pending if pending.result is not None)
+    found = (f"{item.url} {item.text}" for item in progress.evidence.items)
+    return any(text in one for texts in (said, results, found) for one in texts)
