@@ -190,6 +190,22 @@ Work = (
     | EndWork
 )
 
+# Fields that are templates, and fields that are values.
+TEMPLATE_FIELDS: dict[type[Work], tuple[str, ...]] = {
+    AgentWork: ("prompt", "instructions"),
+    ApprovalWork: ("message",),
+    NoteWork: ("text",),
+    EndWork: ("output", "fail"),
+}
+VALUE_FIELDS: dict[type[Work], tuple[str, ...]] = {
+    ToolWork: ("arguments",),
+    CodeWork: ("inputs",),
+    HttpWork: ("url", "headers", "query", "body"),
+    ApprovalWork: ("details",),
+    QuestionWork: ("questions",),
+    EndWork: ("value",),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:

@@ -12,6 +12,8 @@ from services.orchestrator.tools.ask_user import AskUserTool
 from services.orchestrator.workflow import expressions, templates
 from services.orchestrator.workflow.fitting import argument_problems
 from services.orchestrator.workflow.graph import (
+    TEMPLATE_FIELDS,
+    VALUE_FIELDS,
     AgentWork,
     ApprovalWork,
     CodeWork,
@@ -26,7 +28,6 @@ from services.orchestrator.workflow.graph import (
     StateWork,
     ToolWork,
     Type,
-    Work,
 )
 from services.orchestrator.workflow.problems import Problem
 from services.orchestrator.workflow.reading import is_of, type_of
@@ -36,21 +37,6 @@ from services.orchestrator.workflow.values import Formula, formulas
 # Tools behind nodes that name none.
 CODE_TOOL = "run_code"
 HTTP_TOOL = "http_request"
-# Fields that are templates, and fields that are values.
-_TEMPLATES: dict[type[Work], tuple[str, ...]] = {
-    AgentWork: ("prompt", "instructions"),
-    ApprovalWork: ("message",),
-    NoteWork: ("text",),
-    EndWork: ("output", "fail"),
-}
-_VALUES: dict[type[Work], tuple[str, ...]] = {
-    ToolWork: ("arguments",),
-    CodeWork: ("inputs",),
-    HttpWork: ("url", "headers", "query", "body"),
-    ApprovalWork: ("details",),
-    QuestionWork: ("questions",),
-    EndWork: ("value",),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +51,9 @@ class NodeCheck:
     def problems(self) -> Iterator[Problem]:  # noqa: C901, PLR0912 - one case for each kind
         """Yield what is wrong with the node."""
         work = self.node.work
-        for field in _TEMPLATES.get(type(work), ()):
+        for field in TEMPLATE_FIELDS.get(type(work), ()):
             yield from self._template(field, getattr(work, field))
-        for field in _VALUES.get(type(work), ()):
+        for field in VALUE_FIELDS.get(type(work), ()):
             yield from self._values(field, getattr(work, field))
         match work:
             case AgentWork():

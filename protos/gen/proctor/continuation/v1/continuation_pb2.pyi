@@ -147,6 +147,10 @@ class PendingV1(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ASKED_AT_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
+    QUESTIONS_JSON_FIELD_NUMBER: _builtins.int
+    TOOL_STATE_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
+    EDITED_ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     pause_kind: _builtins.int
     """What it waits for: 0 nothing yet, else orchestrator.v1.PauseKind's number."""
     arguments_digest: _builtins.bytes
@@ -159,6 +163,14 @@ class PendingV1(_message.Message):
     """Status of the result."""
     announced: _builtins.bool
     """Whether the journal tells of the request."""
+    questions_json: _builtins.bytes
+    """What a tool in the middle of its work asks the user, approval.v1.Question in JSON form; empty when it asks nothing."""
+    tool_state: _builtins.bytes
+    """Where that tool goes on once there is an answer; its own form. It holds no secret."""
+    asks: _builtins.int
+    """How often it has asked."""
+    edited_arguments_json: _builtins.bytes
+    """Arguments that a person put in place of the call's, with which it began; empty when nobody did."""
     @_builtins.property
     def call(self) -> _agent_pb2.ToolCall:
         """The call, canonical arguments included."""
@@ -188,10 +200,14 @@ class PendingV1(_message.Message):
         status: _agent_pb2.ToolStatus.ValueType = ...,
         asked_at: _timestamp_pb2.Timestamp | None = ...,
         announced: _builtins.bool = ...,
+        questions_json: _builtins.bytes = ...,
+        tool_state: _builtins.bytes = ...,
+        asks: _builtins.int = ...,
+        edited_arguments_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["asked_at", b"asked_at", "call", b"call", "deadline", b"deadline", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "asked_at", b"asked_at", "call", b"call", "deadline", b"deadline", "pause_kind", b"pause_kind", "result", b"result", "started", b"started", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "approval_id", b"approval_id", "arguments_digest", b"arguments_digest", "asked_at", b"asked_at", "asks", b"asks", "call", b"call", "deadline", b"deadline", "edited_arguments_json", b"edited_arguments_json", "pause_kind", b"pause_kind", "questions_json", b"questions_json", "result", b"result", "started", b"started", "status", b"status", "tool_state", b"tool_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -416,6 +432,7 @@ class BranchV1(_message.Message):
     CLOSING_REASON_FIELD_NUMBER: _builtins.int
     TURN_START_FIELD_NUMBER: _builtins.int
     NEXT_CALL_ID_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
     step_id: _builtins.str
     """Id of the step, unique in the run."""
     round: _builtins.int
@@ -450,6 +467,10 @@ class BranchV1(_message.Message):
     def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeenCallV1]:
         """Exact dedup entries."""
 
+    @_builtins.property
+    def strategy(self) -> Global___StrategyV1:
+        """Progress of the strategy that works in this step; unset for a loop alone."""
+
     def __init__(
         self,
         *,
@@ -466,10 +487,11 @@ class BranchV1(_message.Message):
         closing_reason: _builtins.str = ...,
         turn_start: _builtins.int = ...,
         next_call_id: _builtins.str = ...,
+        strategy: Global___StrategyV1 | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spent", b"spent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spent", b"spent", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "closing_reason", b"closing_reason", "next_call_id", b"next_call_id", "pending", b"pending", "phase", b"phase", "round", b"round", "seen", b"seen", "segments", b"segments", "spent", b"spent", "step_id", b"step_id", "turn_start", b"turn_start", "unknown_tools", b"unknown_tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_so_far", b"answer_so_far", "asked_again", b"asked_again", "closing_reason", b"closing_reason", "next_call_id", b"next_call_id", "pending", b"pending", "phase", b"phase", "round", b"round", "seen", b"seen", "segments", b"segments", "spent", b"spent", "step_id", b"step_id", "strategy", b"strategy", "turn_start", b"turn_start", "unknown_tools", b"unknown_tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The named prompt does not exist or is another's. NOT_FOUND."""
     ERROR_REASON_IN_USE: _ErrorReason.ValueType  # 51
     """The object is used by others, which the message names. FAILED_PRECONDITION."""
+    ERROR_REASON_WORKFLOW_NODE_FAILED: _ErrorReason.ValueType  # 52
+    """A node of the workflow failed, or an end that says so was reached; the message names it. FAILED_PRECONDITION."""
+    ERROR_REASON_WORKFLOW_STEP_LIMIT: _ErrorReason.ValueType  # 53
+    """The workflow entered more nodes than it may. FAILED_PRECONDITION."""
     ERROR_REASON_APPROVAL_NOT_FOUND: _ErrorReason.ValueType  # 60
     """The approval does not exist or is another tenant's. NOT_FOUND."""
     ERROR_REASON_APPROVAL_DECIDED: _ErrorReason.ValueType  # 61
@@ -258,6 +262,10 @@ ERROR_REASON_PROMPT_NOT_FOUND: ErrorReason.ValueType  # 50
 """The named prompt does not exist or is another's. NOT_FOUND."""
 ERROR_REASON_IN_USE: ErrorReason.ValueType  # 51
 """The object is used by others, which the message names. FAILED_PRECONDITION."""
+ERROR_REASON_WORKFLOW_NODE_FAILED: ErrorReason.ValueType  # 52
+"""A node of the workflow failed, or an end that says so was reached; the message names it. FAILED_PRECONDITION."""
+ERROR_REASON_WORKFLOW_STEP_LIMIT: ErrorReason.ValueType  # 53
+"""The workflow entered more nodes than it may. FAILED_PRECONDITION."""
 ERROR_REASON_APPROVAL_NOT_FOUND: ErrorReason.ValueType  # 60
 """The approval does not exist or is another tenant's. NOT_FOUND."""
 ERROR_REASON_APPROVAL_DECIDED: ErrorReason.ValueType  # 61
