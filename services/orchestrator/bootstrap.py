@@ -21,15 +21,19 @@ from services.chassis.identity import Principal
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.streaming import raw_streaming
-from services.orchestrator.adapters.agents_toml import load_agents
+from services.orchestrator.adapters.agents_toml import load_agents, load_prompts
 from services.orchestrator.adapters.approval_grpc import GrpcApprovals
 from services.orchestrator.adapters.blobs import LocalBlobs
 from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
 from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
+from services.orchestrator.adapters.sources_grpc import GrpcSources
 from services.orchestrator.adapters.sql.database import Database
+from services.orchestrator.adapters.sql.definitions import AGENTS, PROMPTS, SqlDefinitions
 from services.orchestrator.adapters.sql.own_models import SqlOwnModels
 from services.orchestrator.adapters.stored_media import StoredMedia
-from services.orchestrator.agents.directory import AgentDirectory
+from services.orchestrator.agents.compose import Surroundings, compose_agents
+from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
+from services.orchestrator.agents.known_tools import ToolNames
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
@@ -53,7 +57,8 @@ from services.orchestrator.models.own.vault import vault_at, vault_of
 from services.orchestrator.models.tokens import warm_up
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
-from services.orchestrator.rpc import AgentServicer, ArtifactServicer, RunServicer
+from services.orchestrator.rpc import ArtifactServicer, RunServicer
+from services.orchestrator.rpc_agents import AgentServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
 from services.orchestrator.rpc_models import ModelServicer
 from services.orchestrator.runner import Runner
@@ -200,7 +205,21 @@ class _Orchestrator:
             parallel_calls=settings.parallel_calls,
         )
         prompts = Prompts()
-        agents = AgentDirectory(load_agents(settings.config_file, prompts))
+        agents = compose_agents(
+            AgentDirectory(load_agents(settings.config_file, prompts)),
+            PromptDirectory(load_prompts(settings.config_file, prompts)),
+            prompts,
+            Surroundings(
+                agents=SqlDefinitions(database.engine, AGENTS),
+                prompts=SqlDefinitions(database.engine, PROMPTS),
+                catalogue=models.catalogue,
+                policies=approvals,
+                sources=GrpcSources(channels.retrieval, platform.signer),
+                tools=ToolNames(toolbox),
+                clock=clock,
+                ids=ids,
+            ),
+        )
         direct = Direct(
             Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
             Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
@@ -250,7 +269,7 @@ class _Orchestrator:
             journals=self._journals,
             workforce=self._workforce,
             slots=slots,
-            agents=agents,
+            agents=agents.roster,
             catalogue=models.catalogue,
             offers=Offers(toolbox, settings.max_tools),
             conversations=database.conversations,

@@ -11,7 +11,6 @@ from google.protobuf.duration_pb2 import Duration
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import (
-    agent_service_pb2,
     events_pb2,
     model_service_pb2,
     run_service_pb2,
@@ -152,16 +151,6 @@ def run_to_pb(run: Run) -> run_service_pb2.Run:
         user=run.user,
         request_id=run.request_id,
     )
-
-
-def agent_to_pb(agent: Agent) -> agent_pb2.Agent:
-    """Render an agent."""
-    return to_pb(agent, agent_pb2.Agent)
-
-
-def list_agents_to_pb(agents: tuple[Agent, ...], token: str) -> agent_service_pb2.ListAgentsResponse:
-    """Render a page of agents."""
-    return agent_service_pb2.ListAgentsResponse(agents=[agent_to_pb(a) for a in agents], next_page_token=token)
 
 
 def model_to_pb(model: ModelInfo, *, is_default: bool) -> model_service_pb2.Model:

@@ -11,8 +11,6 @@ import grpc
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import (
-    agent_service_pb2,
-    agent_service_pb2_grpc,
     artifact_service_pb2,
     artifact_service_pb2_grpc,
     run_service_pb2,
@@ -22,7 +20,6 @@ from services.chassis.errors import InvalidRequest
 from services.chassis.identity import current_principal
 from services.chassis.paging import decode_token, encode_token
 from services.orchestrator import codec
-from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.codec_events import frame
 from services.orchestrator.codec_reflect import to_pb
@@ -34,7 +31,6 @@ from services.orchestrator.runs import Runs
 from services.orchestrator.streams import counted, follow
 
 DEFAULT_PAGE = 50
-DEFAULT_CATALOGUE_PAGE = 100
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -109,24 +105,6 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
                 yield _encode(batch)
 
 
-class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
-    """Agents as data."""
-
-    def __init__(self, agents: AgentDirectory) -> None:
-        self._agents = agents
-
-    async def ListAgents(
-        self, request: agent_service_pb2.ListAgentsRequest, context: Context
-    ) -> agent_service_pb2.ListAgentsResponse:
-        page, token = _page("agents", self._agents.list(), request.page_size, request.page_token)
-        return codec.list_agents_to_pb(page, token)
-
-    async def GetAgent(
-        self, request: agent_service_pb2.GetAgentRequest, context: Context
-    ) -> agent_service_pb2.GetAgentResponse:
-        return agent_service_pb2.GetAgentResponse(agent=codec.agent_to_pb(self._agents.get(request.agent_id)))
-
-
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     """Files of runs and messages."""
 
@@ -163,11 +141,3 @@ def _hold(
     request: run_service_pb2.StartRunRequest | run_service_pb2.WatchRunRequest | run_service_pb2.ResumeRunRequest,
 ) -> timedelta | None:
     return codec.hold_of(request.hold if request.HasField("hold") else None)
-
-
-def _page(scope: str, rows: tuple[Any, ...], size: int, token: str) -> tuple[tuple[Any, ...], str]:
-    """Return one page of a list that fits in memory, and the token of the next."""
-    start = int(decode_token(scope, token)[0]) if token else 0
-    size = size or DEFAULT_CATALOGUE_PAGE
-    following = encode_token(scope, start + size) if start + size < len(rows) else ""
-    return rows[start : start + size], following

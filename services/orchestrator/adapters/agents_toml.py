@@ -1,4 +1,4 @@
-"""The operator's agents: `[agents.NAME]` tables of proctor.toml."""
+"""The operator's agents and prompts: `[agents.NAME]` and `[prompts.NAME]` tables of proctor.toml."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from services.chassis.canonical import canonical_json
 from services.orchestrator.agents.prompt import Prompts
-from services.orchestrator.domain.agent import Agent, AgentType, Exposure, SourceBinding, ToolBinding, ToolPolicy
-from services.orchestrator.domain.messages import Budget, Sampling
+from services.orchestrator.checks import check_schema
+from services.orchestrator.domain.agent import (
+    Agent,
+    AgentType,
+    Exposure,
+    Prompt,
+    SourceBinding,
+    ToolBinding,
+    ToolPolicy,
+)
+from services.orchestrator.domain.messages import Budget, OutputFormat, Sampling
 from services.orchestrator.routing.config import router_json
 
 
@@ -23,7 +33,9 @@ _KEYS = frozenset(
         "type",
         "description",
         "model",
+        "output",
         "prompt",
+        "prompt_name",
         "sources",
         "tools",
         "budget",
@@ -33,19 +45,54 @@ _KEYS = frozenset(
         "version",
     }
 )
+_PROMPT_KEYS = frozenset({"template", "description", "version"})
 
 
 def load_agents(path: Path, prompts: Prompts) -> tuple[Agent, ...]:
     """Return the agents of `path`, none when the file does not exist; raise AgentsInvalid for the first wrong one."""
+    known = {prompt.name for prompt in load_prompts(path, prompts)}
+    agents = tuple(_agent(name, table, prompts) for name, table in _tables(path, "agents").items())
+    for agent in agents:
+        if agent.prompt_name and agent.prompt_name not in known:
+            raise AgentsInvalid(
+                f"agent '{agent.name}': there is no [prompts.{agent.prompt_name}]; the file has {sorted(known)}"
+            )
+    return agents
+
+
+def load_prompts(path: Path, prompts: Prompts) -> tuple[Prompt, ...]:
+    """Return the prompts of `path`, none when the file does not exist; raise AgentsInvalid for the first wrong one."""
+    return tuple(_prompt(name, table, prompts) for name, table in _tables(path, "prompts").items())
+
+
+def _tables(path: Path, kind: str) -> Mapping[str, Any]:
     if not path.is_file():
-        return ()
-    tables = tomllib.loads(path.read_text(encoding="utf-8")).get("agents", {})
-    return tuple(_agent(name, table, prompts) for name, table in tables.items())
+        return {}
+    tables: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get(kind, {})
+    return tables
+
+
+def _prompt(name: str, table: Mapping[str, Any], prompts: Prompts) -> Prompt:
+    if unknown := sorted(set(table) - _PROMPT_KEYS):
+        raise AgentsInvalid(f"prompt '{name}': unknown keys {unknown}; known are {sorted(_PROMPT_KEYS)}")
+    if not table.get("template"):
+        raise AgentsInvalid(f"prompt '{name}': write its template")
+    prompts.check(table["template"])
+    return Prompt(
+        prompt_id=name,
+        name=name,
+        template=table["template"],
+        description=table.get("description", ""),
+        version=table.get("version", 1),
+        shared=True,
+    )
 
 
 def _agent(name: str, table: Mapping[str, Any], prompts: Prompts) -> Agent:
     if unknown := sorted(set(table) - _KEYS):
         raise AgentsInvalid(f"agent '{name}': unknown keys {unknown}; known are {sorted(_KEYS)}")
+    if "prompt" in table and "prompt_name" in table:
+        raise AgentsInvalid(f"agent '{name}': give a prompt of its own or a prompt_name, not both")
     try:
         if prompt := table.get("prompt", ""):
             prompts.check(prompt)
@@ -60,7 +107,9 @@ def _agent(name: str, table: Mapping[str, Any], prompts: Prompts) -> Agent:
             tools=tuple(_tool(entry) for entry in table.get("tools", ())),
             budget=_budget(table.get("budget", {})),
             sampling=Sampling(**table.get("sampling", {})),
+            output=_output(table.get("output", {})),
             language=table.get("language", ""),
+            prompt_name=table.get("prompt_name", ""),
             router_json=router_json(table["router"]) if "router" in table else b"",
             version=table.get("version", 1),
         )
@@ -89,6 +138,7 @@ def _tool(entry: str | Mapping[str, Any]) -> ToolBinding:
         quorum=entry.get("quorum", 0),
         group=entry.get("group", ""),
         deadline=timedelta(seconds=seconds) if seconds is not None else None,
+        four_eyes=entry.get("four_eyes", False),
     )
 
 
@@ -97,3 +147,12 @@ def _budget(table: Mapping[str, Any]) -> Budget:
     if "wall_time_seconds" in values:
         values["wall_time"] = timedelta(seconds=values.pop("wall_time_seconds"))
     return Budget(**values)
+
+
+def _output(table: Mapping[str, Any]) -> OutputFormat:
+    values = dict(table)
+    if "json_schema" in values:
+        values["json_schema"] = canonical_json(values["json_schema"])
+        if problem := check_schema(values["json_schema"]):
+            raise ValueError(f"output.json_schema is not a JSON Schema: {problem}")
+    return OutputFormat(**values)

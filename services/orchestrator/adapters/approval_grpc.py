@@ -14,8 +14,9 @@ from google.protobuf import json_format
 from proctor.agent.v1 import agent_pb2
 from proctor.approval.v1 import approval_service_pb2 as pb
 from proctor.approval.v1.approval_service_pb2_grpc import ApprovalServiceStub
+from services.chassis.errors import FieldViolation
 from services.chassis.identity import IdentitySigner, Principal
-from services.orchestrator.adapters.remote import remote_failure
+from services.orchestrator.adapters.remote import RemoteError, remote_failure
 from services.orchestrator.codec_reflect import duration, to_pb
 from services.orchestrator.domain.agent import ToolBinding
 from services.orchestrator.ports import (
@@ -99,6 +100,18 @@ class GrpcApprovals:
             four_eyes=response.four_eyes,
             timeout=response.timeout.ToTimedelta() if response.HasField("timeout") else None,
         )
+
+    async def check_policies(self, principal: Principal, bindings: Sequence[ToolBinding]) -> tuple[FieldViolation, ...]:
+        """Return what is wrong with policies, by field `bindings[i].…`; nothing when they can serve."""
+        request = pb.CheckPolicyRequest(bindings=[to_pb(binding, agent_pb2.ToolBinding) for binding in bindings])
+        try:
+            with remote_failure():
+                await self._stub.CheckPolicy(request, metadata=self._signer.metadata(principal))
+        except RemoteError as error:
+            if not error.violations:
+                raise
+            return error.violations
+        return ()
 
     async def request(self, principal: Principal, request: ApprovalRequest) -> ApprovalRecord:
         """Ask; the answer is decided already when a rule satisfied it."""

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import grpc
-
-from services.chassis.errors import ServiceError
-from services.orchestrator.domain.agent import Agent, AgentType
+from services.orchestrator.agents.ports import AgentNotFound
+from services.orchestrator.domain.agent import Agent, AgentType, Prompt
 
 DEFAULT_AGENT = "assistant"
-
-
-class AgentNotFound(ServiceError):
-    """The named agent does not exist."""
-
-    code = grpc.StatusCode.NOT_FOUND
-    reason = "AGENT_NOT_FOUND"
 
 
 def built_in() -> tuple[Agent, ...]:
@@ -45,14 +36,35 @@ class AgentDirectory:
 
     def get(self, agent_id: str) -> Agent:
         """Return the agent (the default one for an empty id), or raise AgentNotFound naming those there are."""
-        wanted = agent_id or DEFAULT_AGENT
+        found = self.find(agent_id)
+        if found is None:
+            known = ", ".join(sorted(self._agents))
+            raise AgentNotFound(
+                f"agent '{agent_id}' does not exist; there are: {known}", metadata={"agent_id": agent_id}
+            )
+        return found
+
+    def find(self, id_or_name: str) -> Agent | None:
+        """Return the agent (the default one for an empty id), or None."""
+        wanted = id_or_name or DEFAULT_AGENT
         alias = "classic" if wanted == "react" else wanted
-        for agent in self._agents.values():
-            if alias in (agent.agent_id, agent.name):
-                return agent
-        known = ", ".join(sorted(self._agents))
-        raise AgentNotFound(f"agent '{wanted}' does not exist; there are: {known}", metadata={"agent_id": wanted})
+        return next((agent for agent in self._agents.values() if alias in (agent.agent_id, agent.name)), None)
 
     def list(self) -> tuple[Agent, ...]:
         """Return all agents, the default first, then by name."""
         return tuple(sorted(self._agents.values(), key=lambda a: (a.agent_id != DEFAULT_AGENT, a.name)))
+
+
+class PromptDirectory:
+    """The operator's prompts by name."""
+
+    def __init__(self, prompts: Iterable[Prompt] = ()) -> None:
+        self._prompts = {prompt.name: prompt for prompt in prompts}
+
+    def find(self, id_or_name: str) -> Prompt | None:
+        """Return the prompt, or None."""
+        return self._prompts.get(id_or_name)
+
+    def list(self) -> tuple[Prompt, ...]:
+        """Return all prompts, by name."""
+        return tuple(self._prompts[name] for name in sorted(self._prompts))

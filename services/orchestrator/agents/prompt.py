@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
-import grpc
 from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from services.chassis.errors import ServiceError
+from services.chassis.canonical import canonical_json
+from services.orchestrator.agents.templates import NamedCall, PromptInvalid, check_template
 from services.orchestrator.domain.agent import Agent
-
-# What a template may use: the agent's name and description, today's date (ISO 8601), the names of the tools offered,
-# the language to answer in, and the documents found before the first round (which then do not stand in the user turn).
-VARIABLES = frozenset({"agent", "description", "today", "tools", "language", "documents", "user"})
 
 DEFAULT_PROMPT = """\
 You are {{ agent }}, an assistant that answers from documents.{% if description %} {{ description }}{% endif %}
@@ -32,62 +31,91 @@ Today is {{ today }}.
 - For calculations and data, call run_code instead of computing in your head. Its result is computation, not evidence:
   it has no citation number; say "from sandbox computation".
 {%- endif %}
+"""
+LANGUAGE = """\
 - Answer in {% if language %}the language with the tag {{ language }}{% else %}the language of the user's question
 {%- endif %}, and think in it too.
 """
-
-
-class PromptInvalid(ServiceError):
-    """A prompt template does not compile or names an unknown variable."""
-
-    code = grpc.StatusCode.INVALID_ARGUMENT
-    reason = "INVALID_REQUEST"
+DEFAULT_PROMPT += LANGUAGE
+# The results of tools are what others wrote; they cannot close their own frame.
+_RESULT = re.compile(r"<(/?)(tool_result)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContext:
-    """Values of the template's variables."""
+    """Values of the template's variables. `results` holds what each named call gave, by tool and arguments."""
 
     today: datetime
     tools: tuple[str, ...]
     user: str
+    question: str = ""
     documents: str = ""
+    results: Mapping[tuple[str, bytes], str] = field(default_factory=dict)
 
 
 class Prompts:
-    """Renders prompts. Templates see only VARIABLES, never objects."""
+    """Renders prompts. Templates see only documented variables, never objects."""
 
     def __init__(self) -> None:
         self._environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         # Compiling a template takes longer than everything else before the first model call.
         self._compiled = lru_cache(maxsize=256)(self._environment.from_string)
+        self._checked = lru_cache(maxsize=256)(partial(check_template, self._environment))
+        self._names = lru_cache(maxsize=256)(self._names_of)
 
     def check(self, template: str) -> None:
         """Raise PromptInvalid when `template` does not compile or names an unknown variable."""
-        try:
-            names = meta.find_undeclared_variables(self._environment.parse(template))
-        except TemplateError as error:
-            raise PromptInvalid(f"the prompt is not a valid template: {error}") from error
-        if unknown := sorted(names - VARIABLES):
-            raise PromptInvalid(f"the prompt names unknown variables {unknown}; known are {sorted(VARIABLES)}")
+        self._checked(template)
+
+    def tool_calls(self, template: str) -> tuple[NamedCall, ...]:
+        """Return the calls that a template names, or raise PromptInvalid."""
+        return self._checked(template)
 
     def places_documents(self, agent: Agent) -> bool:
         """Whether the agent's template itself places the documents."""
-        if "documents" not in agent.prompt:
-            return False
-        return "documents" in meta.find_undeclared_variables(self._environment.parse(agent.prompt))
+        return "documents" in agent.prompt and "documents" in self._names(agent.prompt)
+
+    def values(self, agent: Agent, context: PromptContext) -> dict[str, Any]:
+        """Return the variables' values."""
+        return {
+            "agent": agent.name,
+            "description": agent.description,
+            "today": context.today.date().isoformat(),
+            "tools": context.tools,
+            "language": agent.language,
+            "documents": context.documents,
+            "user": context.user,
+            "question": context.question,
+        }
 
     def render(self, agent: Agent, context: PromptContext) -> str:
-        """Return the system prompt of `agent`, or raise PromptInvalid."""
+        """Return the system prompt of `agent`, or raise PromptInvalid.
+
+        A template that does not speak of the language itself gets the language policy as its last line.
+        """
+        template = agent.prompt or DEFAULT_PROMPT
+
+        def tool(name: str, **arguments: Any) -> str:
+            result = context.results.get((name, canonical_json(arguments)), "it did not run")
+            return framed(name, result)
+
+        values = self.values(agent, context)
         try:
-            return self._compiled(agent.prompt or DEFAULT_PROMPT).render(
-                agent=agent.name,
-                description=agent.description,
-                today=context.today.date().isoformat(),
-                tools=context.tools,
-                language=agent.language,
-                documents=context.documents,
-                user=context.user,
-            )
+            text = self._compiled(template).render(**values, tool=tool)
+            if "language" not in self._names(template):
+                text = f"{text.rstrip()}\n\n{self._compiled(LANGUAGE).render(**values).removeprefix('- ')}"
         except TemplateError as error:
             raise PromptInvalid(f"the prompt of agent '{agent.name}' cannot be rendered: {error}") from error
+        return text
+
+    def _names_of(self, template: str) -> frozenset[str]:
+        try:
+            return frozenset(meta.find_undeclared_variables(self._environment.parse(template)))
+        except TemplateError as error:
+            raise PromptInvalid(f"the prompt is not a valid template: {error}") from error
+
+
+def framed(tool: str, result: str) -> str:
+    """Return what a named tool gave, framed as data."""
+    inside = _RESULT.sub(r"&lt;\1\2", result)
+    return f'<tool_result tool="{tool}">\n{inside}\n</tool_result>'

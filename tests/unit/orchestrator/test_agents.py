@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from services.orchestrator.adapters.agents_toml import AgentsInvalid, load_agents
-from services.orchestrator.agents.directory import AgentDirectory, AgentNotFound
+from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.agents.exposure import Exposed, expose
-from services.orchestrator.agents.prompt import PromptContext, PromptInvalid, Prompts
+from services.orchestrator.agents.ports import AgentNotFound
+from services.orchestrator.agents.prompt import PromptContext, Prompts
+from services.orchestrator.agents.templates import PromptInvalid
 from services.orchestrator.budget import Caps
 from services.orchestrator.domain.agent import Agent, AgentType, Exposure, SourceBinding, ToolPolicy
 from services.orchestrator.domain.messages import Budget
