@@ -18,6 +18,7 @@ from services.orchestrator.domain.messages import Message, Usage
 from services.orchestrator.domain.run import Checkpoint
 from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import RunJournal
+from services.orchestrator.models.ports import Purpose
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class Leg:
     """What the loop and the gate work with.
 
     `parent` is the trace context of the leg's span; `result_characters` the most of one tool result that the model's
-    window bears. A branch is a leg for one step of a run: `root` is the run's own leg, whose checkpoints hold it.
+    window bears; `purpose` what the rounds of its loop are for. A branch is a leg for one step of a run: `root` is the
+    run's own leg, whose checkpoints hold it.
     """
 
     spec: RunSpec
@@ -37,6 +39,7 @@ class Leg:
     parent: Context
     step_id: str = ""
     result_characters: int = 32_000
+    purpose: Purpose = Purpose.ANSWER
     root: Leg | None = None
     _since: float = field(default=0.0)
 

@@ -71,7 +71,7 @@ class Loop:
         messages = tuple(progress.messages)
         if progress.asked_again:
             messages += (text_message(Role.USER, _ASK_AGAIN),)
-        spoken = await self._speaker.call(leg, messages, leg.spec.tools)
+        spoken = await self._speaker.call(leg, messages, leg.spec.tools, leg.purpose)
         leg.spend(rounds=1)
         reply = spoken.reply
         if not reply.tool_calls and not reply.text.strip():
@@ -108,7 +108,7 @@ class Loop:
     async def _close(self, leg: Leg) -> Spoken:
         """Make the last answer, without tools."""
         instruction = text_message(Role.USER, _CLOSE.format(reason=leg.progress.closing_reason))
-        spoken = await self._speaker.call(leg, (*leg.progress.messages, instruction), ())
+        spoken = await self._speaker.call(leg, (*leg.progress.messages, instruction), (), leg.purpose)
         leg.spend(rounds=1)
         leg.progress.messages.append(_assistant(spoken.reply))
         leg.journal.delta(spoken.finished, step_id=leg.step_id)

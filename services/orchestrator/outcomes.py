@@ -93,6 +93,11 @@ def outcome_unknown(tool: str) -> str:
     )
 
 
+def given_up(tool: str) -> str:
+    """Tell that a call ended with the step that made it."""
+    return f"'{tool}' was stopped together with the step that called it."
+
+
 def digest_changed(tool: str) -> str:
     """Tell the model that the approved arguments are not the ones asked for."""
     return f"The arguments of '{tool}' are not the ones that were approved, so it did not run. Ask for it anew."

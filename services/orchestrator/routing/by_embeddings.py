@@ -88,4 +88,5 @@ def _nearest(question: Vector, texts: Sequence[Vector]) -> float:
 
 
 def _cosine(a: Vector, b: Vector) -> float:
-    return sum(map(mul, a, b))
+    product: float = sum(map(mul, a, b))
+    return product

@@ -27,7 +27,6 @@ from services.orchestrator.domain.events import (
     StageChanged,
 )
 from services.orchestrator.domain.messages import MediaPart, Message, OutputFormat, Role, TextPart, text_message
-from services.orchestrator.domain.run import Segment
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
@@ -311,7 +310,7 @@ def restored(made: Bench) -> None:
     """Put the leg through what was saved, as another owner finds it."""
     segments: dict[bytes, bytes] = {}
     for checkpoint in made.journal.checkpoints:
-        segments |= {s.digest: s.content for s in checkpoint.new_segments if isinstance(s, Segment)}
+        segments |= {s.digest: s.content for s in checkpoint.new_segments}
     made.leg.spec, made.leg.progress = decode(made.journal.checkpoints[-1].head, segments)
 
 
