@@ -15,6 +15,7 @@ from services.chassis import names
 from services.chassis.canonical import canonical_json
 from services.orchestrator import outcomes
 from services.orchestrator.checks import ArgumentsRefused, validate_arguments
+from services.orchestrator.consent import Continued, Granted
 from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.events import (
     ArtifactCreated,
@@ -33,7 +34,7 @@ from services.orchestrator.execution import Executor, ToolOverdue
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.surroundings import consulting, mentioned
-from services.orchestrator.tools.ports import Effect, Tool, ToolContext, ToolResult, no_consult
+from services.orchestrator.tools.ports import Effect, Resumed, Tool, ToolContext, ToolQuestions, ToolResult, no_consult
 
 _log = logging.getLogger(__name__)
 PREVIEW_CHARACTERS = 2000
@@ -81,12 +82,19 @@ class Carrying:
         self._consultant = consultant
         self._result_characters = result_characters
 
-    async def execute(self, leg: Leg, entry: Admitted, pending: Pending, edited: bytes, turn: Turn) -> None:
+    async def execute(
+        self, leg: Leg, entry: Admitted, pending: Pending, consent: Granted | Continued, turn: Turn
+    ) -> ToolQuestions | None:
+        """Run a call and settle it, or return what the tool must ask the user before it can go on."""
         assert entry.tool is not None
         definition = entry.tool.definition
-        if pending.started and definition.effect is Effect.SIDE_EFFECT:
+        resumed = None
+        if isinstance(consent, Continued):
+            resumed = Resumed(state=pending.tool_state, answers=consent.answers)
+        elif pending.started and definition.effect is Effect.SIDE_EFFECT:
             self.settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, outcomes.outcome_unknown(definition.name))
-            return
+            return None
+        edited = consent.edited_json if isinstance(consent, Granted) and consent.edited_json else pending.edited_json
         arguments, arguments_json, note = entry.arguments, pending.call.arguments_json, ""
         if edited:
             try:
@@ -94,17 +102,22 @@ class Carrying:
             except ArgumentsRefused as error:
                 text = f"A person changed the arguments, but they do not fit: {error}. It did not run."
                 self.settle(leg, pending, ToolStatus.INVALID, text)
-                return
+                return None
             arguments_json, note = edited, outcomes.edited(definition.name, edited)
-        pending = replace(pending, started=True, pause_kind=None)
+        pending = replace(
+            pending, started=True, pause_kind=None, questions_json=b"", tool_state=b"", edited_json=edited
+        )
         leg.progress.settle(pending)
         started = ToolCallStarted(call_id=pending.call.call_id, name=definition.name, arguments_json=arguments_json)
-        if definition.effect is Effect.READ:
-            await leg.record(started)
-        else:
-            await leg.commit(started)
+        facts = (started,) if resumed is None else ()
+        if definition.effect is not Effect.READ:
+            await leg.commit(*facts)
+        elif facts:
+            await leg.record(*facts)
         begun = leg.clock.monotonic()
-        status, result = await self._run(leg, entry.tool, arguments, pending)
+        status, result = await self._run(leg, entry.tool, arguments, pending, resumed)
+        if result.questions is not None:
+            return result.questions
         took = timedelta(seconds=leg.clock.monotonic() - begun)
         self._metrics.tool(definition.name, status.name.lower(), took / timedelta(seconds=1))
         _log.info(
@@ -121,9 +134,10 @@ class Carrying:
         if status is ToolStatus.COMPLETED:
             leg.dedup.completed(definition, pending.call.arguments_json)
         await self._deliver(leg, pending, status, result, note, took, turn, effect=definition.effect)
+        return None
 
     async def _run(
-        self, leg: Leg, tool: Tool, arguments: Mapping[str, Any], pending: Pending
+        self, leg: Leg, tool: Tool, arguments: Mapping[str, Any], pending: Pending, resumed: Resumed | None
     ) -> tuple[ToolStatus, ToolResult]:
         """Run a tool within its deadline; whatever it raises becomes a result, and an error in the trace."""
         definition = tool.definition
@@ -137,14 +151,21 @@ class Carrying:
                 names.GEN_AI_TOOL_TYPE: "function",
             },
         )
-        context = self._context(leg, pending)
+        context = self._context(leg, pending, resumed)
         status, result = ToolStatus.FAILED, ToolResult(text="", failed=True)
         try:
             result = await self._executor.run(tool.run(arguments, context), span, definition.deadline)
-            status = ToolStatus.FAILED if result.failed else ToolStatus.COMPLETED
+            if result.unknown:
+                status = ToolStatus.OUTCOME_UNKNOWN
+            else:
+                status = ToolStatus.FAILED if result.failed else ToolStatus.COMPLETED
         except ToolOverdue:
             seconds = definition.deadline / timedelta(seconds=1)
-            result = ToolResult(text=f"'{definition.name}' did not finish within {seconds:g} s and was stopped.")
+            text = f"'{definition.name}' did not finish within {seconds:g} s and was stopped"
+            if definition.effect is Effect.SIDE_EFFECT:
+                text += ": whether it took effect is unknown. Tell the user so"
+                status = ToolStatus.OUTCOME_UNKNOWN
+            result = ToolResult(text=f"{text}.")
         except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the run goes on
             _log.warning("tool failed", exc_info=error, extra={"event": names.EVENT_TOOL_FINISHED})
             span.record_exception(error)
@@ -160,13 +181,12 @@ class Carrying:
             span.end()
         return status, result
 
-    def _context(self, leg: Leg, pending: Pending) -> ToolContext:
+    def _context(self, leg: Leg, pending: Pending, resumed: Resumed | None) -> ToolContext:
         call_id = pending.call.call_id
 
-        def progress(stream: ProgressStream, text: str) -> None:
-            leg.journal.delta(
-                ToolCallProgress(call_id=call_id, stream=stream, text=outcomes.clean(text)), step_id=leg.step_id
-            )
+        def progress(stream: ProgressStream, text: str, fraction: float | None = None) -> None:
+            piece = ToolCallProgress(call_id=call_id, stream=stream, text=outcomes.clean(text), fraction=fraction)
+            leg.journal.delta(piece, step_id=leg.step_id)
 
         return ToolContext(
             run_id=leg.spec.run_id,
@@ -179,6 +199,9 @@ class Carrying:
             questions=tuple(m.text for m in leg.progress.messages if m.role.name == "USER"),
             mentioned=lambda text: mentioned(leg, text),
             consult=consulting(leg, self._consultant) if self._consultant else no_consult,
+            # As for ask_user: a caller that ends runs for its own tools, or an unattended run, has nobody to answer.
+            answerable=not leg.spec.unattended and not leg.spec.client_tools_end_run,
+            resumed=resumed,
         )
 
     # --- cut, evidence, journal ----------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from opentelemetry.trace import Tracer
 
@@ -34,6 +36,7 @@ from services.orchestrator.ports import (
     RequestKind,
 )
 from services.orchestrator.tools.ask_user import question_protos
+from services.orchestrator.tools.ports import ToolQuestions
 
 _KINDS = {
     PauseKind.APPROVAL: RequestKind.TOOL,
@@ -80,11 +83,18 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """A tool goes on in the middle of its work with the answers to its questions; None when nobody answered."""
+
+    answers: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """Nobody has decided yet."""
 
 
-Consent = Refused | Granted | Answered | Waiting
+Consent = Refused | Granted | Answered | Continued | Waiting
 
 
 class Consents:
@@ -113,6 +123,24 @@ class Consents:
         leg.progress.settle(pending)
         record = await self._request(leg, pending, decision, parameters_json)
         return self._became(leg, pending, record, parameters_json)
+
+    async def pose(self, leg: Leg, pending: Pending, asked: ToolQuestions) -> None:
+        """Put a tool's own questions in the call's place, and save them with the state with which it goes on."""
+        now = leg.clock.now()
+        asks = pending.asks + 1
+        posed = replace(
+            pending,
+            pause_kind=PauseKind.QUESTION,
+            approval_id=approval_id(leg.spec.run_id, leg.progress.round, f"{pending.call.call_id}#{asks}"),
+            asked_at=now,
+            deadline=now + asked.answer_time,
+            announced=False,
+            questions_json=asked.questions_json,
+            tool_state=asked.state,
+            asks=asks,
+        )
+        leg.progress.settle(posed)
+        await leg.commit()
 
     async def look(
         self,
@@ -160,6 +188,8 @@ class Consents:
     def _decided(self, leg: Leg, pending: Pending, record: ApprovalRecord) -> Consent:
         leg.post(*_resolved(pending, record, leg))
         self._trace_wait(leg, pending, record)
+        if pending.tool_state:
+            return Continued(answers=_given(record))
         tool = pending.call.name
         match record.state:
             case RecordState.APPROVED | RecordState.EDITED:
@@ -250,7 +280,17 @@ def _resolved(pending: Pending, record: ApprovalRecord, leg: Leg) -> list[Fact]:
 
 
 def _questions(pending: Pending) -> bytes:
+    if pending.questions_json:
+        return canonical_json(question_protos({"questions": json.loads(pending.questions_json)}))
     return canonical_json(question_protos(json.loads(pending.call.arguments_json)))
+
+
+def _given(record: ApprovalRecord) -> Mapping[str, Any] | None:
+    """Return the answers by question id: none when they were skipped, None when nobody answered."""
+    if record.state is not RecordState.ANSWERED:
+        return None
+    answers = json.loads(record.answer_json or b"{}") if not record.skipped else {}
+    return answers if isinstance(answers, dict) else {}
 
 
 def _text(parts: object) -> str:

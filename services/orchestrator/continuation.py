@@ -33,7 +33,8 @@ from services.orchestrator.evidence import EvidencePool
 # The version of this reader, and the oldest one that understands what this writer writes.
 READER = 2
 MIN_READER = 1
-# Steps beside the run's own loop came with the second: an older reader would forget them.
+# Steps beside the run's own loop, and tools that ask in the middle, came with the second: an older reader would forget
+# them.
 MIN_READER_OF_BRANCHES = 2
 
 
@@ -101,7 +102,8 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         next_call_id=progress.next_call_id,
         branches=branches,
     )
-    reader = MIN_READER_OF_BRANCHES if branches else MIN_READER
+    asks = any(pending.tool_state for pending in progress.pending)
+    reader = MIN_READER_OF_BRANCHES if branches or asks else MIN_READER
     head = pb.Continuation(min_reader=reader, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
     return Checkpoint(head=head.SerializeToString(), min_reader=reader, new_segments=tuple(new))
 
@@ -268,6 +270,10 @@ def _pending_to_pb(pending: Pending) -> pb.PendingV1:
         status=agent_pb2.ToolStatus.ValueType(pending.status or 0),
         asked_at=timestamp(pending.asked_at) if pending.asked_at else None,
         announced=pending.announced,
+        questions_json=pending.questions_json,
+        tool_state=pending.tool_state,
+        asks=pending.asks,
+        edited_arguments_json=pending.edited_json,
     )
 
 
@@ -283,6 +289,10 @@ def _pending_from_pb(message: pb.PendingV1) -> Pending:
         status=ToolStatus(message.status) if message.status else None,
         asked_at=_optional_time(message, "asked_at"),
         announced=message.announced,
+        questions_json=message.questions_json,
+        tool_state=message.tool_state,
+        asks=message.asks,
+        edited_json=message.edited_arguments_json,
     )
 
 

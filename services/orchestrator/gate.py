@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from services.chassis.errors import ServiceError
 from services.orchestrator import outcomes
@@ -20,7 +20,7 @@ from services.orchestrator.checks import (
     parse_arguments,
     unknown_tool,
 )
-from services.orchestrator.consent import Answered, Consent, Consents, Granted, Refused, Waiting
+from services.orchestrator.consent import Answered, Consent, Consents, Continued, Granted, Refused, Waiting
 from services.orchestrator.dedup import call_key
 from services.orchestrator.domain.events import (
     PauseKind,
@@ -30,9 +30,7 @@ from services.orchestrator.domain.state import Pending
 from services.orchestrator.leg import Leg
 from services.orchestrator.ports import ApprovalRecord, Approvals, GateDecision, GateVerdict
 from services.orchestrator.tools.ports import Consent as ToolConsent
-from services.orchestrator.tools.ports import Effect, Toolbox, ToolDefinition
-
-_log = logging.getLogger(__name__)
+from services.orchestrator.tools.ports import Tool, Toolbox, ToolDefinition
 
 
 class Gate:
@@ -72,25 +70,6 @@ class Gate:
             text = f"'{pending.call.name}' stands twice in this round with the same arguments; it ran once, see above."
             self._carrying.settle(leg, leg.progress.pending[order], ToolStatus.DUPLICATE, text)
 
-    async def abandon(self, leg: Leg) -> None:
-        """Settle the open calls of a step that is given up, and withdraw what it asked for.
-
-        A call that was at work is told as cancelled, with an effect of its own as unknown: it is not repeated.
-        """
-        try:
-            await self._consents.withdraw(leg)
-        except ServiceError as error:
-            _log.warning("open requests could not be withdrawn: %s", error.message)
-        for pending in leg.progress.pending:
-            if pending.result is not None:
-                continue
-            tool = self._tools.get(pending.call.name)
-            if pending.started and (tool is None or tool.definition.effect is Effect.SIDE_EFFECT):
-                text = outcomes.outcome_unknown(pending.call.name)
-                self._carrying.settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, text)
-            else:
-                self._carrying.settle(leg, pending, ToolStatus.CANCELLED, outcomes.given_up(pending.call.name))
-
     async def _records(self, leg: Leg) -> dict[str, ApprovalRecord]:
         asked = [p.approval_id for p in leg.progress.waiting if p.approval_id]
         return await self._approvals.get(leg.spec.principal, asked) if asked else {}
@@ -121,8 +100,13 @@ class Gate:
         """Return the call when it may go on; settle it and return None when it is refused."""
         call = pending.call
         spec = next((s for s in leg.spec.tools if s.name == call.name), None)
-        tool = self._tools.get(call.name) if spec is not None and not spec.client_side else None
-        if spec is None or (tool is None and not spec.client_side):
+        tool: Tool | None = None
+        if spec is not None and not spec.client_side:
+            tool, missing = await self._find(leg, call.name)
+            if tool is None:
+                self._gone(leg, pending, missing)
+                return None
+        if spec is None:
             leg.progress.unknown_tools += 1
             offered = [s.name for s in leg.spec.tools]
             text = unknown_tool(call.name, offered, leg.progress.unknown_tools)
@@ -152,6 +136,22 @@ class Gate:
             order=order, pending=pending, tool=tool, parameters_json=spec.parameters_json, arguments=arguments
         )
 
+    async def _find(self, leg: Leg, name: str) -> tuple[Tool | None, str]:
+        """Return the tool, or why it is not there although it was offered."""
+        try:
+            tool = await self._tools.find(leg.spec.principal, name)
+        except ServiceError as error:
+            return None, error.message
+        return tool, "" if tool is not None else f"'{name}' is no longer there"
+
+    def _gone(self, leg: Leg, pending: Pending, missing: str) -> None:
+        """Settle a call whose tool was offered and is gone or out of reach."""
+        if pending.started:
+            status, text = ToolStatus.OUTCOME_UNKNOWN, outcomes.outcome_unknown(pending.call.name)
+        else:
+            status, text = ToolStatus.FAILED, f"'{pending.call.name}' did not run: {missing}. Go on without it."
+        self._carrying.settle(leg, pending, status, text)
+
     # --- approved ------------------------------------------------------------------------------------------------
 
     async def _bring(
@@ -163,27 +163,42 @@ class Gate:
         turn: Turn,
     ) -> None:
         try:
-            consent = await self._consent(leg, entry, records)
-            pending = next(p for p in leg.progress.pending if p.call.call_id == entry.pending.call.call_id)
-            match consent:
-                case Waiting():
-                    return
-                case Refused(status=status, text=text):
-                    leg.spend(tool_calls=-1)
-                    self._carrying.settle(leg, pending, status, text)
-                case Answered(text=text, failed=failed):
-                    status = ToolStatus.FAILED if failed else ToolStatus.COMPLETED
-                    self._carrying.settle(leg, pending, status, outcomes.clean(text))
-                case Granted(edited_json=edited):
-                    async with slots:
-                        await self._carrying.execute(leg, entry, pending, edited, turn)
+            while True:
+                consent = await self._consent(leg, entry, records)
+                pending = _current(leg, entry)
+                match consent:
+                    case Waiting():
+                        return
+                    case Refused(status=status, text=text):
+                        leg.spend(tool_calls=-1)
+                        self._carrying.settle(leg, pending, status, text)
+                        return
+                    case Answered(text=text, failed=failed):
+                        status = ToolStatus.FAILED if failed else ToolStatus.COMPLETED
+                        self._carrying.settle(leg, pending, status, outcomes.clean(text))
+                        return
+                    case Granted() | Continued():
+                        async with slots:
+                            asked = await self._carrying.execute(leg, entry, pending, consent, turn)
+                        if asked is None:
+                            return
+                        # The tool has a question of its own: the call waits for it like for any other decision.
+                        await self._consents.pose(leg, _current(leg, entry), asked)
+                        records = {}
         finally:
             turn.done.set()
 
     async def _consent(self, leg: Leg, entry: Admitted, records: Mapping[str, ApprovalRecord]) -> Consent:
-        pending = entry.pending
-        if pending.started:
+        pending = _current(leg, entry)
+        if pending.started and pending.pause_kind is None:
             return Granted()
+        if pending.tool_state:
+            left = pending.deadline - leg.clock.now() if pending.deadline else None
+            decision = GateDecision(
+                verdict=GateVerdict.ASK_ALWAYS, timeout=max(left, timedelta(seconds=1)) if left else None
+            )
+            record = records.get(pending.approval_id)
+            return await self._consents.look(leg, pending, record, decision, entry.parameters_json)
         if entry.tool is None and leg.spec.client_tools_end_run:
             leg.progress.settle(replace(pending, pause_kind=PauseKind.CLIENT_TOOL))
             return Waiting()
@@ -225,6 +240,11 @@ class Gate:
             conversation_id=leg.spec.conversation_id,
             unattended=leg.spec.unattended,
         )
+
+
+def _current(leg: Leg, entry: Admitted) -> Pending:
+    """Return the call as it stands now."""
+    return next(p for p in leg.progress.pending if p.call.call_id == entry.pending.call.call_id)
 
 
 def _too_often(leg: Leg, definition: ToolDefinition, call_id: str) -> str:

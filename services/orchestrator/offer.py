@@ -14,17 +14,22 @@ from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
-from services.orchestrator.tools.ports import Conditional, Tailored, Toolbox
+from services.orchestrator.tools.ports import Conditional, Provided, Tailored, Toolbox
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Tools for the model, and the sources that its search tool looks into (empty: all)."""
+    """Tools for the model, and the sources that its search tool looks into (empty: all).
+
+    `instructions` are what servers say of their tools, `notices` (code, text) tell the user of missing ones.
+    """
 
     tools: tuple[ToolSpec, ...]
     sources: tuple[str, ...]
+    instructions: str = ""
+    notices: tuple[tuple[str, str], ...] = ()
 
 
 class Offers:
@@ -54,7 +59,12 @@ class Offers:
         withheld: dict[str, str] = {}
         offered: list[ToolSpec] = []
         theirs = {tool.name for tool in client_tools}
-        for tool in self._toolbox.tools:
+        provided = await self._provided(principal, agent, tool_choice)
+        withheld |= provided.withheld
+        own = self._toolbox.tools
+        known = {tool.definition.name for tool in own}
+        tools_there = (*own, *(tool for tool in provided.tools if tool.definition.name not in known))
+        for tool in tools_there:
             name = tool.definition.name
             if name in theirs:
                 withheld[name] = "the caller brings a tool of that name"
@@ -75,7 +85,7 @@ class Offers:
                 offered.append(tool.spec_for(principal) if isinstance(tool, Tailored) else tool.definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
         # The suite's own tools stay, and the one that the caller insists on.
-        narrowable = {tool.definition.name for tool in self._toolbox.tools if tool.definition.narrowable}
+        narrowable = {tool.definition.name for tool in tools_there if tool.definition.narrowable}
         always = {tool.name for tool in offered} - narrowable | {tool_choice}
         tools, left_out = narrow(everything, question, self._max_tools, always)
         withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")
@@ -83,7 +93,25 @@ class Offers:
             "tools offered",
             extra={"event": names.EVENT_RUN_TOOLS, "offered": [t.name for t in tools], "withheld": withheld},
         )
-        return Offer(tools=tools, sources=exposed.search or ())
+        return Offer(
+            tools=tools,
+            sources=exposed.search or (),
+            instructions=provided.instructions,
+            notices=provided.notices,
+        )
+
+    async def _provided(self, principal: Principal, agent: Agent, tool_choice: str) -> Provided:
+        """Return what the providers have for this run; what they cannot say now is missing from the offer only."""
+        if tool_choice == "none":
+            return Provided()
+        patterns = tuple(binding.tool for binding in agent.tools)
+        found = [await provider.tools(principal, patterns) for provider in self._toolbox.providers]
+        return Provided(
+            tools=tuple(tool for each in found for tool in each.tools),
+            withheld={name: why for each in found for name, why in each.withheld.items()},
+            instructions="\n\n".join(each.instructions for each in found if each.instructions),
+            notices=tuple(notice for each in found for notice in each.notices),
+        )
 
 
 def _binds(bindings: tuple[ToolBinding, ...], name: str) -> bool:

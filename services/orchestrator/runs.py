@@ -19,7 +19,7 @@ from services.orchestrator.context.counting import safe_estimate, total_tokens
 from services.orchestrator.context.room import DEFAULT_OUTPUT
 from services.orchestrator.continuation import encode
 from services.orchestrator.domain.agent import Agent, SourceBinding
-from services.orchestrator.domain.events import PauseKind, RunStarted
+from services.orchestrator.domain.events import Notice, PauseKind, RunStarted
 from services.orchestrator.domain.messages import (
     Budget,
     Message,
@@ -118,7 +118,8 @@ class Runs:
     async def start(self, principal: Principal, command: StartRun) -> Run:
         """Admit a run and set it going, or return the one that this request started before.
 
-        Raises InvalidRequest, AgentNotFound, PromptNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded, Unavailable.
+        Raises InvalidRequest, AgentNotFound, PromptNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded,
+        Unavailable.
         """
         if self._draining:
             raise Unavailable("this replica is shutting down; try again", retry_after=1.0)
@@ -151,6 +152,8 @@ class Runs:
                 question=progress.messages[progress.turn_start].text.strip(),
             )
         )
+        for code, text in offer.notices:
+            journal.delta(Notice(code=code, text=text))
         self._workforce.begin(journal, spec, progress, Start())
         return run
 
@@ -285,7 +288,7 @@ class Runs:
             tool_choice=command.tool_choice or "auto",
             sources=offer.sources,
             attachments=command.attachments,
-            instructions=command.instructions,
+            instructions="\n\n".join(part for part in (command.instructions, offer.instructions) if part),
             unattended=command.unattended,
             on_retraction=command.on_retraction,
             client_tools_end_run=command.client_tools_end_run,

@@ -36,7 +36,9 @@ class Phase(IntEnum):
 class Pending:
     """A call of the current round. `result` and `status` are set once it is settled.
 
-    `announced` says that the journal tells of its request, so that it is not told again after a restart.
+    `announced` says that the journal tells of its request, so that it is not told again after a restart. A tool that
+    asks the user in the middle of its work leaves its questions and the `tool_state` with which it goes on; `asks`
+    counts them. `edited_json` are the arguments with which a person let it run.
     """
 
     call: ToolCall
@@ -49,6 +51,10 @@ class Pending:
     status: ToolStatus | None = None
     asked_at: datetime | None = None
     announced: bool = False
+    questions_json: bytes = b""
+    tool_state: bytes = b""
+    asks: int = 0
+    edited_json: bytes = b""
 
     @property
     def is_waiting(self) -> bool:

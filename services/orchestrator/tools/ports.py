@@ -44,7 +44,8 @@ class ToolDefinition:
     `unique` allows one execution a conversation; `cooldown` refuses another call of the same name within that time.
     `per_turn` is how often it may be called in one turn. A `pause_kind` other than APPROVAL means that people answer
     the call (within `answer_time`) and nothing runs. A `narrowable` tool may be left out when there are more tools than
-    a model takes and the question is about something else.
+    a model takes and the question is about something else. The text of a `foreign` tool's result is the word of a
+    stranger, and is framed as such.
     """
 
     spec: ToolSpec
@@ -59,11 +60,41 @@ class ToolDefinition:
     answer_time: timedelta | None = None
     per_turn: int | None = None
     narrowable: bool = False
+    foreign: bool = False
 
     @property
     def name(self) -> str:
         """Name the model calls it by."""
         return self.spec.name
+
+
+class ShowProgress(Protocol):
+    """Shows output while a tool works; `fraction` of it is done, where that is known."""
+
+    def __call__(self, stream: ProgressStream, text: str, fraction: float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolQuestions:
+    """What a tool must ask the user in the middle of its work: questions in ask_user's form, as a JSON list.
+
+    `state` is what it needs to go on: saved with the run, opaque to everybody else, without any secret.
+    """
+
+    questions_json: bytes
+    state: bytes
+    answer_time: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A call that goes on: its own state, and the answers by question id.
+
+    They are empty when the user skipped the questions, None when nobody answered.
+    """
+
+    state: bytes
+    answers: Mapping[str, Any] | None
 
 
 class Consult(Protocol):
@@ -89,7 +120,8 @@ class ToolContext:
     """What one execution is given besides its arguments.
 
     `key` is `run/round/call`, the same after a crash. `consult` asks a model. `mentioned` tells whether a text stands
-    in what the user wrote or a tool returned. `progress` shows output while the tool works.
+    in what the user wrote or a tool returned. `progress` shows output while the tool works. `answerable` says
+    that somebody is there who could answer questions; `resumed` is set when the call goes on after its own.
     """
 
     run_id: str
@@ -98,15 +130,21 @@ class ToolContext:
     principal: Principal
     conversation_id: str
     sources: tuple[str, ...]
-    progress: Callable[[ProgressStream, str], None]
+    progress: ShowProgress
     questions: tuple[str, ...] = ()
     consult: Consult = no_consult
     mentioned: Callable[[str], bool] = _never
+    answerable: bool = True
+    resumed: Resumed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool returns: text for the model, findings to be numbered, files, pictures for the next round."""
+    """What a tool returns: text for the model, findings to be numbered, files, pictures for the next round.
+
+    `unknown` says that nobody knows whether it took effect. With `questions` it returns nothing yet: the run asks them
+    and runs the tool again with the answers.
+    """
 
     text: str
     findings: tuple[Finding, ...] = ()
@@ -114,6 +152,8 @@ class ToolResult:
     images: tuple[MediaPart, ...] = ()
     failed: bool = False
     notices: tuple[tuple[str, str], ...] = field(default=())
+    unknown: bool = False
+    questions: ToolQuestions | None = None
 
     @property
     def size(self) -> int:
@@ -148,15 +188,47 @@ class Tailored(Protocol):
         ...
 
 
-class Toolbox:
-    """Tools by name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provided:
+    """Tools that come and go, with reasons for those that are missing and what is to be known of them."""
 
-    def __init__(self, tools: tuple[Tool, ...]) -> None:
+    tools: tuple[Tool, ...] = ()
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    instructions: str = ""
+    notices: tuple[tuple[str, str], ...] = ()
+
+
+class ToolProvider(Protocol):
+    """Tools that live elsewhere and differ by principal."""
+
+    async def tools(self, principal: Principal, patterns: tuple[str, ...]) -> Provided:
+        """Return the principal's tools that a pattern names (a name, or its beginning and a star; none: all). Quick."""
+        ...
+
+    async def find(self, principal: Principal, name: str) -> Tool | None:
+        """Return one tool; None when there is none of that name. Raises ServiceError when that cannot be known now."""
+        ...
+
+
+class Toolbox:
+    """Tools by name: the suite's own, and those of `providers`."""
+
+    def __init__(self, tools: tuple[Tool, ...], providers: tuple[ToolProvider, ...] = ()) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
+        self.providers = providers
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool, or None."""
+        """Return one of the suite's own tools, or None."""
         return self._tools.get(name)
+
+    async def find(self, principal: Principal, name: str) -> Tool | None:
+        """Return a tool, or None. Raises ServiceError when its provider cannot be reached."""
+        if own := self._tools.get(name):
+            return own
+        for provider in self.providers:
+            if tool := await provider.find(principal, name):
+                return tool
+        return None
 
     @property
     def names(self) -> tuple[str, ...]:
