@@ -73,6 +73,7 @@ LLM_PURPOSE: Final = "proctor.llm.purpose"
 LLM_QUEUE_TIME: Final = "proctor.llm.queue_time"
 LLM_RETRIES: Final = "proctor.llm.retries"
 LLM_STALL_MAX: Final = "proctor.llm.stall_max"
+MCP_SERVER: Final = "proctor.mcp.server"
 QUOTA_KIND: Final = "proctor.quota.kind"
 RETRIEVAL_BEST_SCORE: Final = "proctor.retrieval.best_score"
 RETRIEVAL_HITS_COUNT: Final = "proctor.retrieval.hits_count"
@@ -115,11 +116,12 @@ EVENT_TOOL_FINISHED: Final = "tool.finished"
 # --- Instruments -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instrument:
-    """One metric: its name, UCUM unit and meaning. Histograms also fix their bucket boundaries."""
+    """One metric: its name, UCUM unit, meaning and the attributes it may carry. Histograms also fix their buckets."""
 
     name: str
     unit: str
     description: str
+    attributes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,72 +152,102 @@ DECISION_BUCKETS: Final = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600
 SCORE_BUCKETS: Final = tuple(n / 10 for n in range(1, 11))
 HITS_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0)
 
+_MODEL_CALL: Final = (GEN_AI_OPERATION_NAME, GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_MODEL, ERROR_TYPE)
+_RPC: Final = (RPC_SYSTEM_NAME, RPC_METHOD)
+
 HTTP_SERVER_DURATION: Final = Measured(
     name="http.server.request.duration",
     unit="s",
     description="Time of one HTTP exchange of the gateway; a stream's is as long as the stream.",
     buckets=RPC_BUCKETS,
+    attributes=(HTTP_REQUEST_METHOD, HTTP_ROUTE, HTTP_RESPONSE_STATUS_CODE, ERROR_TYPE),
 )
 HTTP_SERVER_ACTIVE: Final = UpDown(
-    name="http.server.active_requests", unit="{request}", description="HTTP exchanges that are open now."
+    name="http.server.active_requests",
+    unit="{request}",
+    description="HTTP exchanges that are open now.",
+    attributes=(HTTP_REQUEST_METHOD,),
 )
 MODEL_CALL_DURATION: Final = Measured(
     name="gen_ai.client.operation.duration",
     unit="s",
     description="Time of one logical model call, retries included.",
     buckets=CALL_BUCKETS,
+    attributes=_MODEL_CALL,
 )
 MODEL_TIME_TO_FIRST_CHUNK: Final = Measured(
     name="gen_ai.client.operation.time_to_first_chunk",
     unit="s",
     description="Time from the start of the logical call to its first non-empty fragment.",
     buckets=CALL_BUCKETS,
+    attributes=_MODEL_CALL,
 )
 MODEL_TIME_PER_OUTPUT_CHUNK: Final = Measured(
     name="gen_ai.client.operation.time_per_output_chunk",
     unit="s",
     description="Time between two fragments after the first.",
     buckets=CALL_BUCKETS,
+    attributes=_MODEL_CALL,
 )
 MODEL_TOKEN_USAGE: Final = Measured(
     name="gen_ai.client.token.usage",
     unit="{token}",
     description="Tokens of one model call, by gen_ai.token.type.",
     buckets=TOKEN_BUCKETS,
+    attributes=(*_MODEL_CALL, GEN_AI_TOKEN_TYPE),
 )
 TOOL_DURATION: Final = Measured(
     name="gen_ai.execute_tool.duration",
     unit="s",
     description="Time a tool worked, without waiting for people.",
     buckets=CALL_BUCKETS,
+    attributes=(GEN_AI_TOOL_NAME, TOOL_OUTCOME),
 )
 AGENT_DURATION: Final = Measured(
     name="gen_ai.invoke_agent.duration",
     unit="s",
     description="Time of one leg of a run.",
     buckets=AGENT_BUCKETS,
+    attributes=(GEN_AI_AGENT_NAME, RUN_OUTCOME),
 )
 RPC_SERVER_DURATION: Final = Measured(
-    name="rpc.server.call.duration", unit="s", description="Time of one served call.", buckets=RPC_BUCKETS
+    name="rpc.server.call.duration",
+    unit="s",
+    description="Time of one served call.",
+    buckets=RPC_BUCKETS,
+    attributes=(*_RPC, RPC_RESPONSE_STATUS_CODE, ERROR_TYPE),
 )
 RPC_CLIENT_DURATION: Final = Measured(
-    name="rpc.client.call.duration", unit="s", description="Time of one outgoing call.", buckets=RPC_BUCKETS
+    name="rpc.client.call.duration",
+    unit="s",
+    description="Time of one outgoing call.",
+    buckets=RPC_BUCKETS,
+    attributes=(*_RPC, RPC_RESPONSE_STATUS_CODE, ERROR_TYPE),
 )
 RPC_SERVER_FIRST_MESSAGE: Final = Measured(
     name="proctor.rpc.server.time_to_first_message",
     unit="s",
     description="Time from the start of a served stream to its first message.",
     buckets=RPC_BUCKETS,
+    attributes=(RPC_METHOD,),
 )
-RUNS: Final = Counted(name="proctor.runs", unit="{run}", description="Runs by proctor.run.outcome.")
+RUNS: Final = Counted(
+    name="proctor.runs", unit="{run}", description="Runs by proctor.run.outcome.", attributes=(RUN_OUTCOME,)
+)
 RUNS_ACTIVE: Final = UpDown(name="proctor.runs.active", unit="{run}", description="Runs that work now.")
-APPROVALS: Final = Counted(name="proctor.approvals", unit="{approval}", description="Approvals by outcome.")
+APPROVALS: Final = Counted(
+    name="proctor.approvals",
+    unit="{approval}",
+    description="Approvals by outcome.",
+    attributes=(APPROVAL_OUTCOME, APPROVAL_KIND),
+)
 APPROVALS_PENDING: Final = UpDown(name="proctor.approvals.pending", unit="{approval}", description="Waiting now.")
 APPROVAL_DECISION_DURATION: Final = Measured(
     name="proctor.approvals.decision.duration",
     unit="s",
     description="Time from request to decision.",
     buckets=DECISION_BUCKETS,
+    attributes=(APPROVAL_OUTCOME, APPROVAL_KIND),
 )
 STREAMS_RESUMED: Final = Counted(name="proctor.streams.resumed", unit="{stream}", description="Streams taken up again.")
 STREAMS_GAPS: Final = Counted(name="proctor.streams.gaps", unit="{stream}", description="Cursors no longer kept.")
@@ -249,16 +281,26 @@ SANDBOX_START_DURATION: Final = Measured(
     unit="s",
     description="Time from Execute to running code.",
     buckets=CALL_BUCKETS,
+    attributes=(SANDBOX_WARM,),
 )
 SANDBOX_OUTCOME: Final = Counted(
-    name="proctor.sandbox.outcome", unit="{execution}", description="Executions by proctor.sandbox.status."
+    name="proctor.sandbox.outcome",
+    unit="{execution}",
+    description="Executions by proctor.sandbox.status.",
+    attributes=(SANDBOX_STATUS,),
 )
 SANDBOX_POOL_IDLE: Final = UpDown(
     name="proctor.sandbox.pool.idle", unit="{worker}", description="Warm workers that wait."
 )
 BUDGET_EXHAUSTED: Final = Counted(
-    name="proctor.budget.exhausted", unit="{run}", description="Runs that met a cap, by proctor.budget.kind."
+    name="proctor.budget.exhausted",
+    unit="{run}",
+    description="Runs that met a cap, by proctor.budget.kind.",
+    attributes=(BUDGET_KIND,),
 )
 QUOTA_REJECTED: Final = Counted(
-    name="proctor.quota.rejected", unit="{run}", description="Runs refused, by proctor.quota.kind."
+    name="proctor.quota.rejected",
+    unit="{run}",
+    description="Runs refused, by proctor.quota.kind.",
+    attributes=(QUOTA_KIND,),
 )

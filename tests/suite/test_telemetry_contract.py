@@ -220,7 +220,7 @@ async def test_what_happens_to_runs_readers_and_requests_is_counted(
                 instrument = known[metric.name]
                 assert (metric.unit, metric.description) == (instrument.unit, instrument.description)
                 for point in metric.data.data_points:
-                    assert set(point.attributes or {}) <= STRINGS, metric.name
+                    assert set(point.attributes or {}) <= set(instrument.attributes), metric.name
                     if isinstance(instrument, names.Measured):
                         assert tuple(point.explicit_bounds) == instrument.buckets  # type: ignore[union-attr]
                     seen.setdefault(metric.name, []).append(point)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -99,64 +96,6 @@ def test_manifests_satisfy_the_schemas_of_kubernetes(document: dict[str, Any]) -
 def test_every_service_has_a_budget_for_disruptions_a_certificate_and_a_network_policy() -> None:
     for kind in ("PodDisruptionBudget", "Certificate", "NetworkPolicy", "ServiceAccount", "Service"):
         assert set(NAMES) <= set(of_kind(kind)), kind
-
-
-def prometheus_names(instrument: names.Instrument) -> set[str]:
-    """Return the names under which Prometheus keeps an instrument that comes by OTLP, as its translation has them."""
-    unit = {"s": "_seconds", "1": "_ratio"}.get(instrument.unit, "")
-    name = instrument.name.replace(".", "_")
-    if isinstance(instrument, names.Measured):
-        # `_ratio` is given to gauges alone.
-        unit = unit if instrument.unit == "s" else ""
-        return {f"{name}{unit}_{suffix}" for suffix in ("bucket", "count", "sum")}
-    return {f"{name}_total"} if isinstance(instrument, names.Counted) else {f"{name}{unit}"}
-
-
-def emitted() -> set[str]:
-    instruments = [each for each in vars(names).values() if isinstance(each, names.Instrument)]
-    return {name for instrument in instruments for name in prometheus_names(instrument)}
-
-
-def labels() -> set[str]:
-    return {value.replace(".", "_") for value in vars(names).values() if isinstance(value, str)} | {"le"}
-
-
-def queries() -> Iterator[str]:
-    board = json.loads((DEPLOY / "grafana/boards/proctor.json").read_text())
-    yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
-    for group in yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text())["groups"]:
-        yield from (rule["expr"] for rule in group["rules"])
-
-
-def test_boards_and_alerts_ask_only_for_what_has_a_name() -> None:
-    recorded = {
-        rule["record"]
-        for group in yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text())["groups"]
-        for rule in group["rules"]
-        if "record" in rule
-    }
-    for query in queries():
-        asked = set(re.findall(r"\b(?:gen_ai|proctor|rpc)[a-z0-9_:]*", query))
-        metrics = {each for each in asked if each not in labels()}
-        assert metrics <= emitted() | recorded, query
-
-
-def test_every_alert_has_a_runbook() -> None:
-    headings = re.findall(r"^## (\w+)$", (ROOT / "docs/runbooks.md").read_text(), re.MULTILINE)
-    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text())["groups"]
-    alerts = {rule["alert"]: rule["annotations"]["runbook"] for g in rules for rule in g["rules"] if "alert" in rule}
-    assert set(alerts) == set(headings)
-    assert all(link == f"docs/runbooks.md#{alert.lower()}" for alert, link in alerts.items())
-
-
-def test_prometheus_accepts_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed; install it with `apt-get install prometheus`")
-    checked = subprocess.run(
-        [promtool, "check", "rules", str(DEPLOY / "prometheus/rules.yaml")], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_collector_redacts_content_and_keeps_what_matters() -> None:
