@@ -235,6 +235,7 @@ def _branch_to_pb(step_id: str, branch: Progress) -> pb.BranchV1:
         closing_reason=branch.closing_reason,
         turn_start=branch.turn_start,
         next_call_id=branch.next_call_id,
+        strategy=pb.StrategyV1(progress_json=branch.strategy) if branch.strategy else None,
     )
 
 
@@ -253,6 +254,7 @@ def _branch_from_pb(branch: pb.BranchV1, messages: list[Message], evidence: Evid
         asked_again=branch.asked_again,
         closing_reason=branch.closing_reason,
         next_call_id=branch.next_call_id,
+        strategy=branch.strategy.progress_json,
         segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in branch.segments],
         saved_messages=len(messages),
     )
