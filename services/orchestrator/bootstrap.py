@@ -24,6 +24,7 @@ from services.chassis.streaming import raw_streaming
 from services.orchestrator.adapters.agents_toml import load_agents, load_prompts
 from services.orchestrator.adapters.approval_grpc import GrpcApprovals
 from services.orchestrator.adapters.blobs import LocalBlobs
+from services.orchestrator.adapters.library_grpc import GrpcLibrary, GrpcWeb
 from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
 from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
 from services.orchestrator.adapters.sources_grpc import GrpcSources
@@ -40,6 +41,7 @@ from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.carrying import Carrying
 from services.orchestrator.consent import Consents
+from services.orchestrator.consult import Consultant
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
@@ -68,11 +70,8 @@ from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
 from services.orchestrator.strategies.direct import Direct
 from services.orchestrator.titles import Titler
-from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
-from services.orchestrator.tools.current_time import CurrentTimeTool
+from services.orchestrator.tools.compose import ToolNeeds, own_tools
 from services.orchestrator.tools.ports import Toolbox
-from services.orchestrator.tools.run_code import RunCodeTool
-from services.orchestrator.tools.search import SearchTool
 from services.orchestrator.upkeep import Upkeep
 from services.orchestrator.workforce import Workforce
 
@@ -192,15 +191,27 @@ class _Orchestrator:
         sandbox = GrpcSandbox(channels.sandbox, platform.signer, artifacts, clock, SERVICE)
         approvals = GrpcApprovals(channels.approval, platform.signer, SERVICE)
         consents = Consents(approvals, tracer)
-        toolbox = Toolbox(
-            (SearchTool(retrieval), RunCodeTool(sandbox), CurrentTimeTool(clock), AskUserTool(), WaitForUserTool())
+        seconds = settings.retrieval_timeout / timedelta(seconds=1)
+        needs = ToolNeeds(
+            retrieval=retrieval,
+            library=GrpcLibrary(channels.retrieval, platform.signer, seconds),
+            web=GrpcWeb(channels.retrieval, platform.signer, SERVICE, clock, seconds),
+            sandbox=sandbox,
+            catalogue=models.catalogue,
+            clock=clock,
         )
+        toolbox = Toolbox(own_tools(needs))
         gate = Gate(
             tools=toolbox,
             approvals=approvals,
             consents=consents,
             carrying=Carrying(
-                Executor(), tracer, metrics, settings.result_characters, content=platform.telemetry.content
+                Executor(),
+                tracer,
+                metrics,
+                settings.result_characters,
+                content=platform.telemetry.content,
+                consultant=Consultant(models.chat, models.catalogue, ids),
             ),
             parallel_calls=settings.parallel_calls,
         )

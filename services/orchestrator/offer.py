@@ -17,6 +17,9 @@ from services.orchestrator.narrowing import narrow
 from services.orchestrator.tools.ports import Conditional, Provided, Tailored, Toolbox
 
 _log = logging.getLogger(__name__)
+# Tools that look into the sources beside `search`.
+LIBRARY = frozenset({"list_files", "read_document", "summarize_document"})
+_FETCHED = "the agent fetches its sources before the first call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +77,13 @@ class Offers:
                 withheld[name] = "nobody is there to answer"
             elif name == "search":
                 if exposed.search is None:
-                    withheld[name] = "the agent fetches its sources before the first call"
+                    withheld[name] = _FETCHED
                 else:
                     offered.append(tool.definition.spec)
             elif agent.tools and not _binds(agent.tools, name):
                 withheld[name] = "the agent does not have it"
+            elif name in LIBRARY and exposed.search is None and not agent.tools:
+                withheld[name] = _FETCHED
             elif isinstance(tool, Conditional) and (why := await tool.withheld(principal)):
                 withheld[name] = why
             else:
@@ -95,7 +100,8 @@ class Offers:
         )
         return Offer(
             tools=tools,
-            sources=exposed.search or (),
+            # Tools that are bound to an agent which fetches its sources itself read those and no others.
+            sources=exposed.search or tuple(binding.source for binding in agent.sources),
             instructions=provided.instructions,
             notices=provided.notices,
         )

@@ -17,6 +17,7 @@ from services.chassis.identity import Principal
 from services.chassis.telemetry import no_telemetry
 from services.orchestrator.carrying import Carrying
 from services.orchestrator.consent import Consents
+from services.orchestrator.consult import Consultant
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
 from services.orchestrator.domain.agent import Agent, ToolBinding
@@ -282,6 +283,7 @@ def bench(
     parallel_calls: int = 8,
     result_characters: int = 32_000,
     linger: timedelta = timedelta(milliseconds=50),
+    consultant: Consultant | None = None,
     **spec: Any,
 ) -> Bench:
     """Return a leg that stands before its first round."""
@@ -311,7 +313,9 @@ def bench(
         tools=Toolbox(tools),
         approvals=approvals,
         consents=Consents(approvals, tracer),
-        carrying=Carrying(Executor(linger), tracer, RunMetrics(no_telemetry()), result_characters),
+        carrying=Carrying(
+            Executor(linger), tracer, RunMetrics(no_telemetry()), result_characters, consultant=consultant
+        ),
         parallel_calls=parallel_calls,
     )
     return Bench(leg=leg, journal=journal, approvals=approvals, gate=gate, clock=clock)

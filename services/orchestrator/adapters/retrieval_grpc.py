@@ -50,13 +50,13 @@ class GrpcRetrieval:
             if response.hits:
                 span.set_attribute(names.RETRIEVAL_BEST_SCORE, max(hit.score for hit in response.hits))
         return SearchResult(
-            findings=tuple(_finding(hit) for hit in response.hits),
+            findings=tuple(to_finding(hit) for hit in response.hits),
             notices=tuple(SourceNotice(code=notice.code, text=notice.text) for notice in response.notices),
             stages=tuple(response.stages),
         )
 
 
-def _finding(hit: pb.Hit) -> Finding:
+def to_finding(hit: pb.Hit) -> Finding:
     return Finding(
         kind=EvidenceKind(hit.kind or EvidenceKind.PASSAGE),
         title=hit.title,

@@ -12,6 +12,8 @@ from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolDefinition, ToolResult
 
 BATCHES_PER_TURN = 3
+# How a result begins that has answers; they follow as JSON.
+ANSWERED = "The user answered: "
 _TYPES = ("text", "number", "date", "email", "url", "long_text", "single_choice", "multiple_choice")
 _QUESTIONS = canonical_json(
     {
