@@ -20,7 +20,7 @@ RUN_PACKAGES := bubblewrap fonts-noto-cjk
 TEST_PACKAGES := chromium nginx postgresql prometheus $(if $(shell command -v npm),,nodejs npm)
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
-CODE := services clients tests benchmarks examples $(wildcard protos/*.py)
+CODE := services clients tests benchmarks examples $(wildcard protos/*.py docs/*.py)
 
 .PHONY: help
 help: ## Say what there is to make
@@ -127,6 +127,8 @@ check-generated:
 	diff -r --exclude=__pycache__ protos/gen "$$scratch/gen" || { echo "protos/gen is stale; run make protos"; exit 1; }
 	$(BIN)/python protos/catalogue.py --out "$$scratch/events.md"
 	diff docs/events.md "$$scratch/events.md" || { echo "docs/events.md is stale; run make protos"; exit 1; }
+	$(BIN)/python docs/configuration.py --out "$$scratch/configuration.md"
+	diff docs/configuration.md "$$scratch/configuration.md" || { echo "docs/configuration.md is stale; run make docs"; exit 1; }
 
 # Locked requirements carry no address, and no tracked file a registry's name or a path of the machine it was made on.
 .PHONY: check-tree
@@ -147,6 +149,10 @@ protos: $(STAMPS)/venv ## Format the protos, write protos/gen and docs/events.md
 	@(cd protos && ../$(BIN)/buf format -w --path proctor && ../$(BIN)/buf lint)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python protos/generate.py
 	$(BIN)/python protos/catalogue.py
+
+.PHONY: docs
+docs: $(STAMPS)/venv ## Write the pages that are made from the code
+	@$(BIN)/python docs/configuration.py
 
 .PHONY: format
 format: $(STAMPS)/venv ## Format the code and mend what ruff can

@@ -51,6 +51,7 @@ from services.chassis.database import migrate, open_engine  # noqa: E402
 from services.chassis.identity import IdentitySigner, IdentityVerifier, Principal  # noqa: E402
 from services.chassis.platform import Platform  # noqa: E402
 from services.chassis.serve import start_server  # noqa: E402
+from services.chassis.settings import Secret  # noqa: E402
 from services.chassis.telemetry import no_telemetry  # noqa: E402
 
 FEW = 1_000
@@ -242,7 +243,7 @@ async def over_the_wire(url: str, folder: Path) -> tuple[float, float, float]:
         verifier=IdentityVerifier(key, clock),
     )
     server = await start_server(
-        await build(Settings(database_url=url), platform), f"unix:{folder}/bench.sock", platform
+        await build(Settings(database_url=Secret(url)), platform), f"unix:{folder}/bench.sock", platform
     )
     channel = platform.channel(server.address)
     stub: Any = pb_grpc.ApprovalServiceStub(channel)

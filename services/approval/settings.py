@@ -20,14 +20,16 @@ class Settings:
     listen: str = "127.0.0.1:9104"
     data_dir: Path = Path(".proctor")
     # Empty: an SQLite file in `data_dir`.
-    database_url: str = ""
+    database_url: Secret = Secret("")
 
-    # The operator's policy; services/approval/policy.py says what comes first.
+    # Tools that run without asking, are asked for at each call, never run, need two people. The strictest word wins.
     auto_approve: tuple[str, ...] = ()
     always_ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     four_eyes: tuple[str, ...] = ()
+    # What becomes of requests of runs that nobody watches: `park`, or `deny`.
     unattended: Unattended = Unattended.PARK
+    # How long a request waits when nobody says otherwise, and the longest anybody may ask for.
     default_timeout: timedelta = timedelta(minutes=2)
     max_timeout: timedelta = timedelta(days=30)
     # Deadlines of single tools: `run_code=86400,mail/send=3600`.
@@ -37,6 +39,7 @@ class Settings:
     sweep_interval: timedelta = timedelta(seconds=1)
     # How soon a change made by another process on the same SQLite file, or during a broken LISTEN, is seen.
     poll_interval: timedelta = timedelta(milliseconds=500)
+    # Silence after which a watcher is sent an empty message.
     keep_alive: timedelta = timedelta(seconds=15)
     # Changes that one watcher may lag behind before its watch ends.
     watch_capacity: int = 10_000
@@ -49,6 +52,7 @@ class Settings:
     webhook_secret: Secret = Secret("")
     # Where the gateway confirms, such as `https://proctor.example/confirm/`; a token follows it. Empty: no links.
     link_base: str = ""
+    # How long a receiver may take, and how often one delivery is tried.
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhook_attempts: int = 12
 

@@ -23,10 +23,13 @@ MIN_KEY_LENGTH = 32
 class PlatformSettings:
     """`PROCTOR_…`: what all services of one suite share."""
 
+    # Signs the identity that services hand on to one another; 32 characters or more, the same for all of them.
     signing_key: Secret
+    # DEBUG, INFO, WARNING or ERROR; logs are JSON lines on standard error.
     log_level: str = "INFO"
     # Addresses of services that must answer before this one is built; `proctor up` sets it.
     start_after: tuple[str, ...] = ()
+    # PEM files of mutual TLS between hosts: our certificate, its key, and the authority that signs peers.
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_authority: Path | None = None

@@ -32,9 +32,13 @@ class TelemetrySettings:
     `prometheus` is the `host:port` that serves /metrics; empty serves none. `interval` is seconds between exports.
     """
 
+    # Where spans and metrics go: none, console, file, otlp-grpc or otlp-http.
     exporter: Exporter = Exporter.NONE
+    # What the exporter `file` appends to, one JSON object a line.
     file: Path = Path("telemetry.jsonl")
+    # `host:port` that serves /metrics to Prometheus; empty serves none.
     prometheus: str = ""
+    # Seconds between two exports of metrics.
     interval: float = 10.0
 
     def __post_init__(self) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from services.chassis.settings import Secret
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -15,7 +17,7 @@ class Settings:
     listen: str = "127.0.0.1:8080"
     data_dir: Path = Path(".proctor")
     # Database of the keys; empty is a SQLite file in data_dir.
-    database_url: str = ""
+    database_url: Secret = Secret("")
     orchestrator_target: str = "127.0.0.1:9101"
     retrieval_target: str = "127.0.0.1:9102"
     sandbox_target: str = "127.0.0.1:9103"
@@ -39,8 +41,11 @@ class Settings:
     chat_approvals: str = "tool_call"
     # JWT: accepted when an issuer is set. Keys come from the JWKS URL; the algorithm is fixed here, never by a token.
     jwt_issuer: str = ""
+    # The audience that a token must name.
     jwt_audience: str = ""
+    # Where the issuer's public keys are.
     jwt_jwks_url: str = ""
+    # How tokens are signed, such as RS256 or ES256; never chosen by a token.
     jwt_algorithm: str = "RS256"
     # Claims that carry tenant, scopes and groups.
     jwt_tenant_claim: str = "tenant"

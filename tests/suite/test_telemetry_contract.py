@@ -125,6 +125,13 @@ async def test_a_retried_call_is_one_call_with_its_attempts_inside(told: Told) -
     assert names.ERROR_TYPE not in (answered.attributes or {})
 
 
+def between(start: int | None, end: int | None) -> float:
+    """Return the seconds between two readings of a span."""
+    assert start is not None
+    assert end is not None
+    return (end - start) / 1e9
+
+
 async def test_the_parts_of_a_model_call_sum_to_its_total(told: Told) -> None:
     finished = [e for e in of(told.events, "model_call_finished") if e["purpose"] != "title"]
     assert len(finished) == len(told.calls)
@@ -133,11 +140,8 @@ async def test_the_parts_of_a_model_call_sum_to_its_total(told: Told) -> None:
         assert seconds(chat) == pytest.approx(queued + total, abs=CLOSE)
         attempts = told.children(chat)
         assert len(attempts) == value(chat, names.LLM_RETRIES) + 1
-        backoff = sum(
-            (after.start_time - before.end_time) / 1e9  # type: ignore[operator]
-            for before, after in pairwise(attempts)
-        )
-        before_first = (attempts[0].start_time - chat.start_time) / 1e9  # type: ignore[operator]
+        backoff = sum(between(before.end_time, after.start_time) for before, after in pairwise(attempts))
+        before_first = between(chat.start_time, attempts[0].start_time)
         parts = before_first + sum(seconds(attempt) for attempt in attempts) + backoff
         assert parts == pytest.approx(seconds(chat), abs=CLOSE)
         assert before_first >= queued - CLOSE

@@ -18,6 +18,7 @@ from services.chassis.clock import Clock
 from services.chassis.errors import RemoteFailure, from_rpc_error
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
+from services.chassis.settings import Secret
 from services.chassis.telemetry import Telemetry
 from tests.support.approvals import SCHEMA
 from tests.support.platform import test_platform
@@ -89,6 +90,6 @@ async def serve_approval(
     """Serve one replica over the database at `url`."""
     platform = test_platform(clock=clock, telemetry=telemetry)
     quick = {"poll_interval": timedelta(milliseconds=100), "sweep_interval": timedelta(milliseconds=100)}
-    service = await build(Settings(database_url=url, **{**quick, **settings}), platform)
+    service = await build(Settings(database_url=Secret(url), **{**quick, **settings}), platform)
     async with serve(service, platform=platform) as served:
         yield Remote(served=served, platform=platform)

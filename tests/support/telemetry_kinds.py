@@ -166,6 +166,7 @@ async def tell(kind: Kind, suite: Suite, upstream: Upstream, recorded: Recorded)
 
 async def _read(told: Told, suite: Suite, first: asyncio.Event) -> None:
     """Follow the run, approve what it asks, and set `first` when a piece of the answer is here."""
+    approval_id = ""
     body = {"input": QUESTION, "inline_agent": dict(told.kind.agent)}
     async with aclosing(follow(suite, "POST", "/v1/runs", body=body)) as stream:
         async for event in stream:
