@@ -24,6 +24,7 @@ from services.chassis.streaming import raw_streaming
 from services.orchestrator.adapters.agents_toml import load_agents, load_prompts
 from services.orchestrator.adapters.approval_grpc import GrpcApprovals
 from services.orchestrator.adapters.blobs import LocalBlobs
+from services.orchestrator.adapters.embedding_grpc import GrpcEmbedder
 from services.orchestrator.adapters.library_grpc import GrpcLibrary, GrpcWeb
 from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
 from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
@@ -45,7 +46,6 @@ from services.orchestrator.consult import Consultant
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
-from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate
 from services.orchestrator.journal.feed import Feed, FeedLimits
@@ -59,6 +59,8 @@ from services.orchestrator.models.own.vault import vault_at, vault_of
 from services.orchestrator.models.tokens import warm_up
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
+from services.orchestrator.routing.decide import Thresholds
+from services.orchestrator.routing.router import RouterSettings
 from services.orchestrator.rpc import ArtifactServicer, RunServicer
 from services.orchestrator.rpc_agents import AgentServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
@@ -68,7 +70,7 @@ from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
-from services.orchestrator.strategies.direct import Direct
+from services.orchestrator.strategies.compose import Means, compose_strategies
 from services.orchestrator.titles import Titler
 from services.orchestrator.tools.compose import ToolNeeds, own_tools
 from services.orchestrator.tools.ports import Toolbox
@@ -130,6 +132,18 @@ def _ownership(settings: Settings, platform: Platform, database: Database) -> Ow
         vault=vault_of(secret) if secret else vault_at(settings.data_dir / "models.key"),
         ids=platform.ids,
         guard=UrlGuard(tuple(map(ipaddress.ip_network, settings.model_networks))),
+    )
+
+
+def _router(settings: Settings) -> RouterSettings:
+    return RouterSettings(
+        thresholds=Thresholds(
+            off_topic_below=settings.route_off_topic_below,
+            small_talk_from=settings.route_small_talk_from,
+            small_talk_topic_below=settings.route_small_talk_topic_below,
+            hint_from=settings.route_hint_from,
+        ),
+        timeout=settings.route_timeout,
     )
 
 
@@ -201,6 +215,7 @@ class _Orchestrator:
             clock=clock,
         )
         toolbox = Toolbox(own_tools(needs))
+        consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,
             approvals=approvals,
@@ -211,7 +226,7 @@ class _Orchestrator:
                 metrics,
                 settings.result_characters,
                 content=platform.telemetry.content,
-                consultant=Consultant(models.chat, models.catalogue, ids),
+                consultant=consultant,
             ),
             parallel_calls=settings.parallel_calls,
         )
@@ -231,12 +246,17 @@ class _Orchestrator:
                 ids=ids,
             ),
         )
-        direct = Direct(
-            Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
-            Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
+        means = Means(
+            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
+            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
+            gate=gate,
+            consultant=consultant,
+            embedder=GrpcEmbedder(channels.retrieval, platform.signer, seconds),
+            router=_router(settings),
+            ids=ids,
         )
         runner = Runner(
-            strategies=dict.fromkeys(AgentType, direct),
+            strategies=compose_strategies(means),
             consents=consents,
             catalogue=models.catalogue,
             tracer=tracer,
@@ -291,6 +311,8 @@ class _Orchestrator:
                 tool_calls=settings.tool_calls,
                 tokens=settings.tokens,
                 wall_time=settings.wall_time,
+                research_tokens=settings.research_tokens,
+                research_wall_time=settings.research_wall_time,
             ),
             clock=clock,
             ids=ids,

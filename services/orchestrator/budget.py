@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
+from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.domain.messages import Budget, Spent
 
 T = TypeVar("T", int, timedelta)
@@ -13,12 +14,24 @@ T = TypeVar("T", int, timedelta)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """The service's defaults; cost has none."""
+    """The service's defaults; cost has none. A research agent's are closer, since its steps spend side by side."""
 
     rounds: int = 25
     tool_calls: int = 40
     tokens: int = 200_000
     wall_time: timedelta = timedelta(minutes=30)
+    research_tokens: int = 100_000
+    research_wall_time: timedelta = timedelta(seconds=300)
+
+    def of(self, kind: AgentType) -> Caps:
+        """Return the defaults for agents of this kind."""
+        if kind is not AgentType.RESEARCH:
+            return self
+        return replace(
+            self,
+            tokens=min(self.tokens, self.research_tokens),
+            wall_time=min(self.wall_time, self.research_wall_time),
+        )
 
     def resolve(self, *budgets: Budget) -> Budget:
         """Return the lowest cap of `budgets` field by field, the default where none is set."""

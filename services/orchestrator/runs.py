@@ -280,7 +280,7 @@ class Runs:
             principal=replace(principal, actor="orchestrator", key_id=""),
             agent=agent,
             model=model,
-            budget=self._caps.resolve(agent.budget, command.budget),
+            budget=self._caps.of(agent.type).resolve(agent.budget, command.budget),
             conversation_id="" if stateless else command.conversation_id or self._ids.new(),
             sampling=_overridden(agent.sampling, command.sampling),
             output=command.output if command.output is not None else agent.output,

@@ -52,12 +52,25 @@ class Settings:
     tool_calls: int = 40
     tokens: int = 200_000
     wall_time: timedelta = timedelta(minutes=30)
+    # The same for research agents; at these they answer from what they have found.
+    research_tokens: int = 100_000
+    research_wall_time: timedelta = timedelta(seconds=300)
     # Tools of one round that run side by side.
     parallel_calls: int = 8
     # Most of one tool result that a model reads; less when the model's window is small.
     result_characters: int = 32_000
     # Tools offered at most; beyond that they are narrowed by relevance to the question.
     max_tools: int = 128
+
+    # How long a router's scores may take; after that the agent answers.
+    route_timeout: timedelta = timedelta(seconds=3)
+    # Below this score for `topic` a question is off the subject.
+    route_off_topic_below: float = 0.10
+    # From this score for `small_talk`, with `topic` below the next, it is small talk.
+    route_small_talk_from: float = 0.80
+    route_small_talk_topic_below: float = 0.20
+    # From this score the hint of a label is given, that of `calculation` among them.
+    route_hint_from: float = 0.60
 
     # How long files of runs are kept, and the largest one.
     artifact_lifetime: timedelta = timedelta(days=30)
@@ -71,6 +84,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.models_secret and len(self.models_secret) < MIN_SECRET:
             raise ValueError(f"MODELS_SECRET: needs {MIN_SECRET} characters or more, as `openssl rand -hex 32` makes")
+        for name in ("off_topic_below", "small_talk_from", "small_talk_topic_below", "hint_from"):
+            if not 0.0 <= (score := getattr(self, f"route_{name}")) <= 1.0:
+                raise ValueError(f"ROUTE_{name.upper()}: a score lies between 0 and 1, {score:g} does not")
         for network in self.model_networks:
             try:
                 ipaddress.ip_network(network)

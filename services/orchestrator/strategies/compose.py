@@ -1,0 +1,63 @@
+"""Strategies put together: one for each kind of agent, each behind the router."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.chassis.clock import Ids
+from services.orchestrator.agents.prepare import Preparer
+from services.orchestrator.consult import Consultant
+from services.orchestrator.domain.agent import AgentType
+from services.orchestrator.gate import Gate
+from services.orchestrator.loop import Loop
+from services.orchestrator.routing.by_embeddings import EmbeddingClassifier
+from services.orchestrator.routing.by_model import ModelClassifier
+from services.orchestrator.routing.config import ClassifierKind
+from services.orchestrator.routing.ports import TextEmbedder
+from services.orchestrator.routing.routed import Routed
+from services.orchestrator.routing.router import Router, RouterSettings
+from services.orchestrator.routing.small_talk import SmallTalk
+from services.orchestrator.strategies.direct import Direct
+from services.orchestrator.strategies.ports import Strategies, Strategy
+from services.orchestrator.strategies.research.plan import Planner
+from services.orchestrator.strategies.research.research import ResearchStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What strategies work with."""
+
+    preparer: Preparer
+    loop: Loop
+    gate: Gate
+    consultant: Consultant
+    embedder: TextEmbedder
+    router: RouterSettings
+    ids: Ids
+
+
+def compose_strategies(means: Means) -> Strategies:
+    """Return the strategy of every kind of agent."""
+    direct = Direct(means.preparer, means.loop)
+    research = ResearchStrategy(
+        preparer=means.preparer,
+        planner=Planner(means.consultant),
+        loop=means.loop,
+        gate=means.gate,
+        ids=means.ids,
+    )
+    strategies: dict[AgentType, Strategy] = {
+        AgentType.CLASSIC: direct,
+        AgentType.AGENTIC: direct,
+        AgentType.RESEARCH: research,
+        AgentType.WORKFLOW: direct,
+    }
+    router = Router(
+        {
+            ClassifierKind.MODEL: ModelClassifier(means.consultant),
+            ClassifierKind.EMBEDDINGS: EmbeddingClassifier(means.embedder),
+        },
+        means.router,
+    )
+    small_talk = SmallTalk(means.loop)
+    return {kind: Routed(strategy, small_talk, router) for kind, strategy in strategies.items()}
