@@ -52,6 +52,7 @@ from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
+from services.orchestrator.mcp.servers import McpServers
 from services.orchestrator.metrics import RunMetrics, StreamMetrics
 from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
@@ -214,7 +215,8 @@ class _Orchestrator:
             catalogue=models.catalogue,
             clock=clock,
         )
-        toolbox = Toolbox(own_tools(needs))
+        self._mcp = McpServers(settings.config_file, os.environ, files=artifacts, clock=clock, ids=ids, tracer=tracer)
+        toolbox = Toolbox(own_tools(needs), (self._mcp,))
         consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,
@@ -352,6 +354,7 @@ class _Orchestrator:
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
             # Loading the encoding's tables takes half a second; it must not happen inside a run.
             asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
+            asyncio.create_task(self._mcp.watch(), name="MCP servers"),
         ]
 
     async def drain(self) -> None:
@@ -362,6 +365,7 @@ class _Orchestrator:
     async def close(self) -> None:
         await self._background.stop()
         await self._titler.close()
+        await self._mcp.close()
         await self._journals.close()
         await self._models.close()
         await self._channels.close()

@@ -1,0 +1,1 @@
+"""Tools of MCP servers: connected when needed, called through the gate like every other tool."""

@@ -1,0 +1,279 @@
+"""All MCP servers: a connection for each tenant that uses one, their tools under names of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import Tracer
+
+from services.chassis.clock import Clock, Ids
+from services.chassis.errors import ServiceError
+from services.chassis.identity import Principal
+from services.orchestrator.mcp.config_file import McpInvalid, read_servers
+from services.orchestrator.mcp.definitions import define, framed_instructions, is_suppressed, left_out_of
+from services.orchestrator.mcp.naming import SEPARATOR
+from services.orchestrator.mcp.ports import Files, Link, Listing
+from services.orchestrator.mcp.settings import ServerSettings
+from services.orchestrator.tools.ports import Provided
+
+if TYPE_CHECKING:  # they load the MCP library, which only those who name a server wait for
+    from services.orchestrator.mcp.connection import Connection
+    from services.orchestrator.mcp.tool import McpTool
+    from services.orchestrator.mcp.workshop import Workshop
+
+_log = logging.getLogger(__name__)
+REST = timedelta(seconds=30)
+# How long the start of a run waits for servers that were never listed; their tools come with a later run.
+PATIENCE = timedelta(seconds=3)
+WATCH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """A server as a tenant's operator sees it. `tools` are offered, `left_out` are not, each with why."""
+
+    name: str
+    is_local: bool
+    link: Link
+    problem: str
+    listing: Listing | None
+    tools: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+class McpServers:
+    """Implements ToolProvider. Nothing is connected before a tenant's run wants tools."""
+
+    def __init__(
+        self,
+        path: Path,
+        environ: Mapping[str, str],
+        *,
+        files: Files,
+        clock: Clock,
+        ids: Ids,
+        tracer: Tracer,
+        patience: timedelta = PATIENCE,
+    ) -> None:
+        """Read the servers. Raises McpInvalid."""
+        self._path = path
+        self._environ = environ
+        self._clock = clock
+        self._patience = patience
+        self._parts = (files, clock, ids, tracer)
+        self._workshop: Workshop | None = None
+        self._loading = asyncio.Lock()
+        self._seen = _stamp(path)
+        self._settings = read_servers(path, environ)
+        self._connections: dict[tuple[str, str], Connection] = {}
+        self._retired: set[Connection] = set()
+
+    # --- ToolProvider ---------------------------------------------------------------------------------------------
+
+    async def tools(self, principal: Principal, patterns: tuple[str, ...]) -> Provided:
+        """Return the tools of the principal's tenant that `patterns` name, waiting a little for new servers."""
+        servers = [
+            each
+            for each in self._settings.servers
+            if each.credentials_of(principal.tenant) is not None and _concerns(patterns, each.name)
+        ]
+        if not servers:
+            return Provided()
+        await self._load()
+        connections = {each.name: self._connection(each, principal.tenant) for each in servers}
+        away = await self._list(connections)
+        tools: dict[str, McpTool] = {}
+        withheld: dict[str, str] = {}
+        instructions: list[str] = []
+        for settings in servers:
+            connection = connections[settings.name]
+            if (problem := away.get(settings.name)) or connection.listing is None:
+                withheld[f"{settings.name}{SEPARATOR}*"] = problem or "the server has not answered yet"
+                continue
+            offered = self._offered(settings, connection)
+            chosen = {
+                name: tool for name, tool in offered.items() if not patterns or any(_fits(p, name) for p in patterns)
+            }
+            tools |= chosen
+            withheld |= {
+                f"{settings.name}{SEPARATOR}{name}": why for name, why in left_out_of(settings, connection.listing)
+            }
+            if chosen and settings.takes_instructions and connection.listing.instructions:
+                instructions.append(framed_instructions(settings.name, connection.listing.instructions))
+        return Provided(
+            tools=tuple(tools.values()),
+            withheld=withheld,
+            instructions="\n\n".join(instructions),
+            notices=tuple(
+                ("tool_server_unreachable", f"The tools of '{name}' are missing: {problem}.")
+                for name, problem in away.items()
+            ),
+        )
+
+    async def find(self, principal: Principal, name: str) -> McpTool | None:
+        """Return a tool by the name that the model calls it by; None when its server has none of it (any more).
+
+        Raises Unreachable when the server was never listed and cannot be now.
+        """
+        settings = next((s for s in self._settings.servers if name.startswith(f"{s.name}{SEPARATOR}")), None)
+        if settings is None or settings.credentials_of(principal.tenant) is None:
+            return None
+        await self._load()
+        connection = self._connection(settings, principal.tenant)
+        if connection.listing is None:
+            await connection.connect()
+        return self._offered(settings, connection).get(name)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Read the file again when it changes and rest what nobody uses, until cancelled."""
+        if self._settings.servers:
+            await self._load()  # no run shall wait for it
+        rested = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.to_thread(self.reload)
+            await self.tidy()
+            if self._clock.monotonic() - rested > REST.total_seconds():
+                rested = self._clock.monotonic()
+                for connection in list(self._connections.values()):
+                    await connection.rest()
+
+    def reload(self) -> bool:
+        """Read the file again if it changed; tell whether the servers are new now. A wrong file changes nothing."""
+        stamp = _stamp(self._path)
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            self._settings = read_servers(self._path, self._environ)
+        except (McpInvalid, OSError) as error:
+            _log.error("the MCP servers in %s are wrong, the last good ones stay: %s", self._path.name, error)
+            return False
+        return True
+
+    async def tidy(self) -> None:
+        """Close connections whose server changed or went, once their calls have ended."""
+        current = {each.name: each for each in self._settings.servers}
+        for key, connection in list(self._connections.items()):
+            if current.get(key[0]) != connection.settings:
+                self._retired.add(self._connections.pop(key))
+        for connection in [each for each in self._retired if not each.open_calls]:
+            self._retired.discard(connection)
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close everything."""
+        if self._workshop is not None:
+            await self._workshop.close()
+        everything = [*self._connections.values(), *self._retired]
+        self._connections.clear()
+        self._retired.clear()
+        await asyncio.gather(*(connection.close() for connection in everything))
+
+    async def states(self, tenant: str, *, connect: bool) -> tuple[ServerState, ...]:
+        """Return every server of a tenant, connected first when `connect`."""
+        servers = [each for each in self._settings.servers if each.credentials_of(tenant) is not None]
+        if not servers:
+            return ()
+        await self._load()
+        connections = {each.name: self._connection(each, tenant) for each in servers}
+        if connect:
+            await asyncio.gather(*(_try(connection) for connection in connections.values()))
+        return tuple(self._state(each, connections[each.name]) for each in servers)
+
+    def _state(self, settings: ServerSettings, connection: Connection) -> ServerState:
+        listing = connection.listing
+        return ServerState(
+            name=settings.name,
+            is_local=settings.is_local,
+            link=connection.link,
+            problem=connection.problem,
+            listing=listing,
+            tools=tuple(self._offered(settings, connection)) if listing else (),
+            left_out=tuple(left_out_of(settings, listing)) if listing else (),
+        )
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        """Load the MCP library, in a thread: it takes most of a second."""
+        async with self._loading:
+            if self._workshop is None:
+                module = await asyncio.to_thread(import_module, "services.orchestrator.mcp.workshop")
+                self._workshop = module.Workshop(*self._parts)
+
+    def _connection(self, settings: ServerSettings, tenant: str) -> Connection:
+        """Return the tenant's own connection: no tenant ever speaks through the session of another."""
+        key = (settings.name, tenant)
+        known = self._connections.get(key)
+        if known is not None and known.settings != settings:
+            self._retired.add(self._connections.pop(key))
+            known = None
+        if known is None:
+            credentials = settings.credentials_of(tenant)
+            assert credentials is not None
+            assert self._workshop is not None
+            known = self._connections[key] = self._workshop.connection(settings, credentials)
+        return known
+
+    async def _list(self, connections: Mapping[str, Connection]) -> dict[str, str]:
+        """Connect those that were never listed; return why some cannot be used now."""
+        new = {name: asyncio.create_task(each.connect()) for name, each in connections.items() if each.listing is None}
+        if not new:
+            return {}
+        await asyncio.wait(new.values(), timeout=self._patience.total_seconds())
+        away: dict[str, str] = {}
+        for name, task in new.items():
+            if not task.done():
+                task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+                away[name] = f"no answer within {self._patience.total_seconds():g} s"
+            elif isinstance(error := task.exception(), ServiceError):
+                away[name] = error.message
+        return away
+
+    def _offered(self, settings: ServerSettings, connection: Connection) -> dict[str, McpTool]:
+        assert connection.listing is not None
+        assert self._workshop is not None
+        tools = {}
+        for tool in connection.listing.tools:
+            if not is_suppressed(settings, tool.name):
+                definition = define(tool, settings, self._settings)
+                tools[definition.name] = self._workshop.tool(definition, tool, connection)
+        return tools
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Tell whether a binding's pattern names a tool: its name, or its beginning and a star."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _concerns(patterns: tuple[str, ...], server: str) -> bool:
+    """Tell whether any pattern could name a tool of the server, so that no other server is connected."""
+    prefix = f"{server}{SEPARATOR}"
+    return not patterns or any(
+        p.startswith(prefix) or (p.endswith("*") and prefix.startswith(p[:-1])) for p in patterns
+    )
+
+
+async def _try(connection: Connection) -> None:
+    try:
+        await connection.connect()
+    except ServiceError:
+        return  # the state says why
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
