@@ -35,7 +35,7 @@ from services.orchestrator.ports import (
     RecordState,
     RequestKind,
 )
-from services.orchestrator.tools.ask_user import question_protos
+from services.orchestrator.tools.ask_user import ANSWERED, question_protos
 from services.orchestrator.tools.ports import ToolQuestions
 
 _KINDS = {
@@ -310,4 +310,4 @@ def _answer(pending: Pending, record: ApprovalRecord) -> Consent:
         if not said:
             return Answered(text="The user ended the run here: close with one short sentence, without any tool.")
         return Answered(text=f"The user goes on: {said}")
-    return Answered(text=f"The user answered: {record.answer_json.decode()}")
+    return Answered(text=f"{ANSWERED}{record.answer_json.decode()}")

@@ -71,8 +71,8 @@ class NodeCheck:
                 for index, branch in enumerate(work.branches):
                     yield from self._expression(f"branches[{index}].when", branch.when, Type.BOOL)
             case ApprovalWork():
-                if bool(work.group) != bool(work.quorum):
-                    yield self._problem("group", "'group' and 'quorum' stand together: how many of whom must agree")
+                if work.group and not work.quorum:
+                    yield self._problem("group", "'group' needs 'quorum': how many of them must agree")
             case QuestionWork():
                 yield from self._questions(work)
             case EndWork():

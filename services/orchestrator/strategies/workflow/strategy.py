@@ -1,0 +1,118 @@
+"""Workflow agents: the strategy that leads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from services.chassis.canonical import canonical_json
+from services.chassis.errors import InvalidRequest
+from services.orchestrator.checks import ArgumentsRefused, validate_arguments
+from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
+from services.orchestrator.domain.messages import Message, Role, TextPart, Usage
+from services.orchestrator.domain.state import Phase
+from services.orchestrator.leg import Leg
+from services.orchestrator.loop import LoopEnd
+from services.orchestrator.models.ports import CallTiming, ModelReply
+from services.orchestrator.strategies.workflow.calls import Calls
+from services.orchestrator.strategies.workflow.drive import Drive, Sleep
+from services.orchestrator.strategies.workflow.nodes import Nodes
+from services.orchestrator.strategies.workflow.outcome import Ended
+from services.orchestrator.workflow.graph import Workflow
+from services.orchestrator.workflow.position import Position
+from services.orchestrator.workflow.validate import checked
+
+
+class WorkflowStrategy:
+    """Walks the graph of the leg's agent. All that it knows is in the leg's progress."""
+
+    def __init__(self, nodes: Nodes, calls: Calls, sleep: Sleep = asyncio.sleep) -> None:
+        self._nodes = nodes
+        self._calls = calls
+        self._sleep = sleep
+
+    async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
+        """Go on from where the workflow stands, to its end or until people must decide.
+
+        Raises WorkflowInvalid, InvalidRequest for a message that does not fit the parameters, WorkflowNodeFailed and
+        StepLimitReached.
+        """
+        workflow = checked(leg.spec.agent.workflow_yaml)
+        if leg.progress.strategy:
+            position = Position.decode(leg.progress.strategy)
+        else:
+            text = _asked(leg)
+            position = Position.begin(workflow, text, arguments_of(leg.spec.agent.name, workflow, text))
+        drive = Drive(
+            leg=leg,
+            workflow=workflow,
+            position=position,
+            nodes=self._nodes,
+            calls=self._calls,
+            sleep=self._sleep,
+        )
+        end = await drive.run()
+        if end is None:
+            return LoopEnd.WAITING, None
+        return LoopEnd.ANSWERED, _answer(leg, end)
+
+
+def arguments_of(agent: str, workflow: Workflow, text: str) -> dict[str, Any]:
+    """Return the workflow's arguments out of the message: a JSON object, or the text itself for its only one.
+
+    Raises InvalidRequest when the message does not fit.
+    """
+    properties: Mapping[str, Any] = workflow.parameters.get("properties", {})
+    if not workflow.parameters:
+        return {}
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        given = {next(iter(properties)): text} if len(properties) == 1 else {}
+    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    try:
+        return dict(validate_arguments(canonical_json(defaults | given), canonical_json(workflow.parameters)))
+    except ArgumentsRefused as error:
+        raise InvalidRequest(
+            f"agent '{agent}' takes a JSON object as its message, with {', '.join(map(repr, properties))}: {error}"
+        ) from error
+
+
+def _asked(leg: Leg) -> str:
+    turn = leg.progress.messages[leg.progress.turn_start :]
+    return next((message.text for message in reversed(turn) if message.role is Role.USER), "").strip()
+
+
+def _answer(leg: Leg, end: Ended) -> ModelReply:
+    """Show the end's text as the answer, and return it as the reply that completes the run."""
+    progress = leg.progress
+    # As before a model's last words: had we died in the middle of them, the next owner withdraws them.
+    progress.phase = Phase.CLOSING
+    leg.save(StageChanged(stage=Stage.THINKING, text="Putting the answer together"))
+    progress.answer = end.text
+    if end.text:
+        leg.journal.delta(AnswerDelta(text=end.text, model_call_id=progress.next_call_id), step_id=leg.step_id)
+        leg.journal.delta(StageChanged(stage=Stage.ANSWERING, text="Answering"), step_id=leg.step_id)
+    progress.messages.append(Message(role=Role.ASSISTANT, parts=(TextPart(text=end.text),) if end.text else ()))
+    return ModelReply(
+        text=end.text,
+        reasoning="",
+        tool_calls=(),
+        finish_reason="stop",
+        usage=Usage(),
+        model=leg.spec.model,
+        timing=CallTiming(
+            started_at=leg.clock.now(),
+            queued=timedelta(),
+            time_to_first_token=None,
+            total=timedelta(),
+            longest_stall=timedelta(),
+            attempts=0,
+        ),
+        value_json=end.value_json,
+    )
