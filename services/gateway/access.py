@@ -20,6 +20,8 @@ SOURCES_WRITE = "sources:write"  # create and delete sources and documents
 SOURCES_ADMIN = "sources:admin"
 APPROVALS_READ, APPROVALS_DECIDE = "approvals:read", "approvals:decide"  # of everybody in the tenant
 APPROVALS_AUDIT = "approvals:audit"
+AGENTS_WRITE = "agents:write"  # keep agents and prompts of one's own
+AGENTS_ADMIN = "agents:admin"  # and see and change everybody's in the tenant
 KEYS = "keys"  # make, list and revoke the tenant's keys
 
 
@@ -63,4 +65,5 @@ Reader = Annotated[Caller, Depends(holding(SOURCES_READ, SOURCES_WRITE, SOURCES_
 Ingester = Annotated[Caller, Depends(holding(SOURCES_WRITE, SOURCES_ADMIN))]
 Decider = Annotated[Caller, Depends(holding(RUNS, APPROVALS_DECIDE, APPROVALS_READ))]
 Auditor = Annotated[Caller, Depends(holding(APPROVALS_AUDIT))]
+Author = Annotated[Caller, Depends(holding(AGENTS_WRITE, AGENTS_ADMIN))]
 KeyKeeper = Annotated[Caller, Depends(holding(KEYS))]

@@ -24,6 +24,8 @@ from services.gateway.routes import (
     health,
     keys,
     models,
+    own_models,
+    prompts,
     responses,
     rules,
     runs,
@@ -52,6 +54,9 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         sources,
         artifacts,
         agents,
+        prompts,
+        # Before the route that takes whatever follows /v1/models/ for an id.
+        own_models,
         models,
         usage,
         chat,
@@ -82,7 +87,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
 
 def _failure(problem: Problem, request: Request) -> Response:
     """Return the failure in the form that the path's clients read."""
-    if request.url.path.startswith(openai_errors.PATHS):
+    if openai_errors.speaks_openai(request.url.path):
         return openai_errors.respond(problem)
     return problems.respond(problem, request)
 

@@ -10,7 +10,9 @@ from fastapi import Response
 from services.gateway.problems import Problem
 
 # Paths whose clients expect this form.
-PATHS = ("/v1/chat/", "/v1/responses", "/v1/models")
+_PATHS = ("/v1/chat/", "/v1/responses", "/v1/models")
+# Ours, though it lies below one of theirs.
+_OURS = "/v1/models/own"
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -36,6 +38,11 @@ _FAILURES = {
     "CANCELLED": 499,
     "NOT_CONFIGURED": 409,
 }
+
+
+def speaks_openai(path: str) -> bool:
+    """Whether the clients of `path` expect OpenAI's form."""
+    return path.startswith(_PATHS) and not path.startswith(_OURS)
 
 
 def error_object(problem: Problem, **extension: Any) -> dict[str, Any]:

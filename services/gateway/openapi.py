@@ -111,7 +111,7 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
 
 def _add_failures(path: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
-    if path.startswith(openai_errors.PATHS):
+    if openai_errors.speaks_openai(path):
         content = {"application/json": {"schema": {"$ref": f"{REFERENCE}OpenAIError"}}}
     else:
         content = {MEDIA_TYPE: {"schema": {"$ref": f"{REFERENCE}Problem"}}}

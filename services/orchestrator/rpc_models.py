@@ -14,7 +14,7 @@ from services.chassis.paging import decode_token, encode_token
 from services.chassis.settings import Secret
 from services.orchestrator.models.model_settings import DEFAULT_CAPABILITIES, Api
 from services.orchestrator.models.own.catalogue import JoinedCatalogue
-from services.orchestrator.models.own.models import OwnModels
+from services.orchestrator.models.own.models import PREFIX, OwnModels
 from services.orchestrator.models.own.ports import Definition
 from services.orchestrator.models.ports import ModelInfo, Purpose
 
@@ -58,7 +58,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return self._own
 
     def _shown(self, info: ModelInfo) -> pb.Model:
-        return pb.Model(
+        shown = pb.Model(
             model_id=info.model_id,
             upstream_name=info.upstream_name,
             window=info.window,
@@ -68,6 +68,12 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             owner=info.owner,
             description=info.description,
         )
+        if self._own is not None and info.model_id.startswith(PREFIX):
+            row = self._own.get(current_principal(), info.model_id)
+            shown.own = True
+            shown.name, shown.base_url = row.definition.name, row.definition.base_url
+            shown.api, shown.has_key = row.definition.api.value, self._own.has_key(row)
+        return shown
 
 
 def _definition(message: pb.ModelDefinition) -> Definition:

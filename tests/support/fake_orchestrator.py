@@ -95,6 +95,8 @@ class FakeOrchestrator(
         self.watches: list[run_service_pb2.WatchRunRequest] = []
         self.resumes: list[run_service_pb2.ResumeRunRequest] = []
         self.artifacts: dict[str, tuple[agent_pb2.Artifact, bytes]] = {}
+        # Agents as they were sent to be kept.
+        self.saved: list[agent_pb2.Agent] = []
         self.principals: list[Principal] = []
 
     # --- RunService
@@ -210,6 +212,47 @@ class FakeOrchestrator(
     async def GetAgent(self, request: Any, context: Any) -> Any:
         return agent_service_pb2.GetAgentResponse(agent=agent_pb2.Agent(agent_id=request.agent_id))
 
+    async def CreateAgent(self, request: Any, context: Any) -> Any:
+        self.saved.append(request.agent)
+        return agent_service_pb2.CreateAgentResponse(agent=request.agent)
+
+    async def UpdateAgent(self, request: Any, context: Any) -> Any:
+        self.saved.append(request.agent)
+        return agent_service_pb2.UpdateAgentResponse(agent=request.agent)
+
+    async def DeleteAgent(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.DeleteAgentResponse()
+
+    async def ListAgentVersions(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.ListAgentVersionsResponse(versions=self.saved[-1:])
+
+    async def ListPrompts(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.ListPromptsResponse(prompts=[agent_pb2.Prompt(name="polite")])
+
+    async def GetPrompt(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.GetPromptResponse(prompt=agent_pb2.Prompt(name=request.prompt_id))
+
+    async def CreatePrompt(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.CreatePromptResponse(prompt=request.prompt)
+
+    async def UpdatePrompt(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.UpdatePromptResponse(prompt=request.prompt)
+
+    async def DeletePrompt(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.DeletePromptResponse()
+
+    async def ListPromptVersions(self, request: Any, context: Any) -> Any:
+        return agent_service_pb2.ListPromptVersionsResponse(versions=[agent_pb2.Prompt(name=request.prompt_id)])
+
+    async def CreateModel(self, request: Any, context: Any) -> Any:
+        return model_service_pb2.CreateModelResponse(model=_own(request.definition))
+
+    async def UpdateModel(self, request: Any, context: Any) -> Any:
+        return model_service_pb2.UpdateModelResponse(model=_own(request.definition))
+
+    async def DeleteModel(self, request: Any, context: Any) -> Any:
+        return model_service_pb2.DeleteModelResponse()
+
     async def ListModels(self, request: Any, context: Any) -> Any:
         model = model_service_pb2.Model(model_id="reader", is_default=True, owner="operator", window=8000)
         return model_service_pb2.ListModelsResponse(models=[model])
@@ -233,6 +276,12 @@ class FakeOrchestrator(
         return artifact_service_pb2.UploadAttachmentResponse(
             artifact=agent_pb2.Artifact(artifact_id="f" * 32, name=name, size=size)
         )
+
+
+def _own(definition: model_service_pb2.ModelDefinition) -> model_service_pb2.Model:
+    return model_service_pb2.Model(
+        model_id="own-1", own=True, name=definition.name, base_url=definition.base_url, has_key=bool(definition.api_key)
+    )
 
 
 class _Broken(ServiceError):

@@ -86,6 +86,10 @@ async def test_a_model_is_created_changed_listed_and_deleted(tmp_path: Path) -> 
         calls, ann = stub(running), as_(running, ANN)
         created = (await calls.CreateModel(pb.CreateModelRequest(definition=definition()), metadata=ann)).model
         assert created.owner == "ann"
+        assert (created.own, created.name, created.base_url) == (True, "mine", "https://models.example.org/v1")
+        assert created.api == "chat"
+        assert created.has_key
+        assert "sk-ann" not in str(created)
         assert list(created.capabilities) == ["json_mode", "json_schema", "tools"]
         changed = pb.UpdateModelRequest(model_id=created.model_id, definition=definition(window=9000))
         assert (await calls.UpdateModel(changed, metadata=ann)).model.window == 9000

@@ -35,7 +35,7 @@ MOST_PAGES = 20
 @router.get("")
 async def list_models(parts: PartsDep, caller: Asker) -> JSONResponse:
     """List the models and agents that `model` may name in an OpenAI request."""
-    entries = [_model_entry(model) for model in await _models(parts, caller)]
+    entries = [_model_entry(model) for model in await all_models(parts, caller)]
     entries += [_agent_entry(agent) for agent in await _agents(parts, caller)]
     return JSONResponse({"object": "list", "data": entries})
 
@@ -43,7 +43,7 @@ async def list_models(parts: PartsDep, caller: Asker) -> JSONResponse:
 @router.get("/{model_id:path}")
 async def get_model(model_id: str, parts: PartsDep, caller: Asker) -> JSONResponse:
     """Return one of them."""
-    for model in await _models(parts, caller):
+    for model in await all_models(parts, caller):
         if model.model_id == model_id:
             return JSONResponse(_model_entry(model))
     for agent in await _agents(parts, caller):
@@ -52,7 +52,8 @@ async def get_model(model_id: str, parts: PartsDep, caller: Asker) -> JSONRespon
     raise ModelNotFound(f"there is no model '{model_id}'; GET /v1/models lists them", metadata={"model": model_id})
 
 
-async def _models(parts: Parts, caller: Caller) -> list[model_service_pb2.Model]:
+async def all_models(parts: Parts, caller: Caller) -> list[model_service_pb2.Model]:
+    """Return every model that the caller may use: the operator's, then their own."""
     models: list[model_service_pb2.Model] = []
     request = model_service_pb2.ListModelsRequest(page_size=500)
     for _ in range(MOST_PAGES):

@@ -110,6 +110,13 @@ class OwnModels:
             log.error("the key of model %s cannot be read: %s", model_id, error)  # noqa: TRY400 - the message is all
             return None
 
+    def has_key(self, row: StoredModel) -> bool:
+        """Whether a key is stored with a model, and can be read."""
+        try:
+            return bool(self._vault.open(row.sealed_key, row.context))
+        except SealBroken:
+            return False
+
     async def refresh(self) -> None:
         """Read every row anew."""
         self._rows = {row.model_id: row for row in await self._store.all()}

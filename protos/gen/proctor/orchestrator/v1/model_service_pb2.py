@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+proctor/orchestrator/v1/model_service.proto\x12\x17proctor.orchestrator.v1\x1a\x1b\x62uf/validate/validate.proto\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"\xa4\x01\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x15\n\rupstream_name\x18\x02 \x01(\t\x12\x0e\n\x06window\x18\x03 \x01(\x03\x12\x14\n\x0coutput_limit\x18\x04 \x01(\x03\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\x12\x12\n\nis_default\x18\x06 \x01(\x08\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x08 \x01(\t\"]\n\x12ListModelsResponse\x12.\n\x06models\x18\x01 \x03(\x0b\x32\x1e.proctor.orchestrator.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa3\x02\n\x0fModelDefinition\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1c\n\x08\x62\x61se_url\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x10\x12\x1f\n\rupstream_name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x12%\n\x03\x61pi\x18\x04 \x01(\tB\x18\xbaH\x15r\x13R\x00R\x04\x63hatR\tresponses\x12\x19\n\x07\x61pi_key\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80 \x12\x17\n\x06window\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1d\n\x0coutput_limit\x18\x07 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1e\n\x0c\x63\x61pabilities\x18\x08 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12\x1d\n\x0b\x64\x65scription\x18\t \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"Z\n\x12\x43reateModelRequest\x12\x44\n\ndefinition\x18\x01 \x01(\x0b\x32(.proctor.orchestrator.v1.ModelDefinitionB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43reateModelResponse\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Model\"w\n\x12UpdateModelRequest\x12\x1b\n\x08model_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x44\n\ndefinition\x18\x02 \x01(\x0b\x32(.proctor.orchestrator.v1.ModelDefinitionB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13UpdateModelResponse\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Model\"1\n\x12\x44\x65leteModelRequest\x12\x1b\n\x08model_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x15\n\x13\x44\x65leteModelResponse2\xb3\x03\n\x0cModelService\x12\x65\n\nListModels\x12*.proctor.orchestrator.v1.ListModelsRequest\x1a+.proctor.orchestrator.v1.ListModelsResponse\x12h\n\x0b\x43reateModel\x12+.proctor.orchestrator.v1.CreateModelRequest\x1a,.proctor.orchestrator.v1.CreateModelResponse\x12h\n\x0bUpdateModel\x12+.proctor.orchestrator.v1.UpdateModelRequest\x1a,.proctor.orchestrator.v1.UpdateModelResponse\x12h\n\x0b\x44\x65leteModel\x12+.proctor.orchestrator.v1.DeleteModelRequest\x1a,.proctor.orchestrator.v1.DeleteModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+proctor/orchestrator/v1/model_service.proto\x12\x17proctor.orchestrator.v1\x1a\x1b\x62uf/validate/validate.proto\"P\n\x11ListModelsRequest\x12\x1d\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"\xef\x01\n\x05Model\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x15\n\rupstream_name\x18\x02 \x01(\t\x12\x0e\n\x06window\x18\x03 \x01(\x03\x12\x14\n\x0coutput_limit\x18\x04 \x01(\x03\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\x12\x12\n\nis_default\x18\x06 \x01(\x08\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x08 \x01(\t\x12\x0b\n\x03own\x18\t \x01(\x08\x12\x0c\n\x04name\x18\n \x01(\t\x12\x10\n\x08\x62\x61se_url\x18\x0b \x01(\t\x12\x0b\n\x03\x61pi\x18\x0c \x01(\t\x12\x0f\n\x07has_key\x18\r \x01(\x08\"]\n\x12ListModelsResponse\x12.\n\x06models\x18\x01 \x03(\x0b\x32\x1e.proctor.orchestrator.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa3\x02\n\x0fModelDefinition\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1c\n\x08\x62\x61se_url\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x10\x12\x1f\n\rupstream_name\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x12%\n\x03\x61pi\x18\x04 \x01(\tB\x18\xbaH\x15r\x13R\x00R\x04\x63hatR\tresponses\x12\x19\n\x07\x61pi_key\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80 \x12\x17\n\x06window\x18\x06 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1d\n\x0coutput_limit\x18\x07 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\x1e\n\x0c\x63\x61pabilities\x18\x08 \x03(\tB\x08\xbaH\x05\x92\x01\x02\x10\x10\x12\x1d\n\x0b\x64\x65scription\x18\t \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04\"Z\n\x12\x43reateModelRequest\x12\x44\n\ndefinition\x18\x01 \x01(\x0b\x32(.proctor.orchestrator.v1.ModelDefinitionB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13\x43reateModelResponse\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Model\"w\n\x12UpdateModelRequest\x12\x1b\n\x08model_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x44\n\ndefinition\x18\x02 \x01(\x0b\x32(.proctor.orchestrator.v1.ModelDefinitionB\x06\xbaH\x03\xc8\x01\x01\"D\n\x13UpdateModelResponse\x12-\n\x05model\x18\x01 \x01(\x0b\x32\x1e.proctor.orchestrator.v1.Model\"1\n\x12\x44\x65leteModelRequest\x12\x1b\n\x08model_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x15\n\x13\x44\x65leteModelResponse2\xb3\x03\n\x0cModelService\x12\x65\n\nListModels\x12*.proctor.orchestrator.v1.ListModelsRequest\x1a+.proctor.orchestrator.v1.ListModelsResponse\x12h\n\x0b\x43reateModel\x12+.proctor.orchestrator.v1.CreateModelRequest\x1a,.proctor.orchestrator.v1.CreateModelResponse\x12h\n\x0bUpdateModel\x12+.proctor.orchestrator.v1.UpdateModelRequest\x1a,.proctor.orchestrator.v1.UpdateModelResponse\x12h\n\x0b\x44\x65leteModel\x12+.proctor.orchestrator.v1.DeleteModelRequest\x1a,.proctor.orchestrator.v1.DeleteModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -65,23 +65,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTMODELSREQUEST']._serialized_start=101
   _globals['_LISTMODELSREQUEST']._serialized_end=181
   _globals['_MODEL']._serialized_start=184
-  _globals['_MODEL']._serialized_end=348
-  _globals['_LISTMODELSRESPONSE']._serialized_start=350
-  _globals['_LISTMODELSRESPONSE']._serialized_end=443
-  _globals['_MODELDEFINITION']._serialized_start=446
-  _globals['_MODELDEFINITION']._serialized_end=737
-  _globals['_CREATEMODELREQUEST']._serialized_start=739
-  _globals['_CREATEMODELREQUEST']._serialized_end=829
-  _globals['_CREATEMODELRESPONSE']._serialized_start=831
-  _globals['_CREATEMODELRESPONSE']._serialized_end=899
-  _globals['_UPDATEMODELREQUEST']._serialized_start=901
-  _globals['_UPDATEMODELREQUEST']._serialized_end=1020
-  _globals['_UPDATEMODELRESPONSE']._serialized_start=1022
-  _globals['_UPDATEMODELRESPONSE']._serialized_end=1090
-  _globals['_DELETEMODELREQUEST']._serialized_start=1092
-  _globals['_DELETEMODELREQUEST']._serialized_end=1141
-  _globals['_DELETEMODELRESPONSE']._serialized_start=1143
-  _globals['_DELETEMODELRESPONSE']._serialized_end=1164
-  _globals['_MODELSERVICE']._serialized_start=1167
-  _globals['_MODELSERVICE']._serialized_end=1602
+  _globals['_MODEL']._serialized_end=423
+  _globals['_LISTMODELSRESPONSE']._serialized_start=425
+  _globals['_LISTMODELSRESPONSE']._serialized_end=518
+  _globals['_MODELDEFINITION']._serialized_start=521
+  _globals['_MODELDEFINITION']._serialized_end=812
+  _globals['_CREATEMODELREQUEST']._serialized_start=814
+  _globals['_CREATEMODELREQUEST']._serialized_end=904
+  _globals['_CREATEMODELRESPONSE']._serialized_start=906
+  _globals['_CREATEMODELRESPONSE']._serialized_end=974
+  _globals['_UPDATEMODELREQUEST']._serialized_start=976
+  _globals['_UPDATEMODELREQUEST']._serialized_end=1095
+  _globals['_UPDATEMODELRESPONSE']._serialized_start=1097
+  _globals['_UPDATEMODELRESPONSE']._serialized_end=1165
+  _globals['_DELETEMODELREQUEST']._serialized_start=1167
+  _globals['_DELETEMODELREQUEST']._serialized_end=1216
+  _globals['_DELETEMODELRESPONSE']._serialized_start=1218
+  _globals['_DELETEMODELRESPONSE']._serialized_end=1239
+  _globals['_MODELSERVICE']._serialized_start=1242
+  _globals['_MODELSERVICE']._serialized_end=1677
 # @@protoc_insertion_point(module_scope)

@@ -58,6 +58,11 @@ class Model(_message.Message):
     IS_DEFAULT_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BASE_URL_FIELD_NUMBER: _builtins.int
+    API_FIELD_NUMBER: _builtins.int
+    HAS_KEY_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Catalogue id."""
     upstream_name: _builtins.str
@@ -72,6 +77,16 @@ class Model(_message.Message):
     """Who owns it: `operator` or a user id."""
     description: _builtins.str
     """One line for people; the reader says here that it is no language model."""
+    own: _builtins.bool
+    """Whether it is the principal's own. The fields below are set for those only."""
+    name: _builtins.str
+    """Name for people."""
+    base_url: _builtins.str
+    """Root of the endpoint."""
+    api: _builtins.str
+    """Interface: `chat` or `responses`."""
+    has_key: _builtins.bool
+    """Whether a key is stored. The key itself is never read back."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it can do: tools, vision, json_schema, json_mode, reasoning."""
@@ -87,10 +102,15 @@ class Model(_message.Message):
         is_default: _builtins.bool = ...,
         owner: _builtins.str = ...,
         description: _builtins.str = ...,
+        own: _builtins.bool = ...,
+        name: _builtins.str = ...,
+        base_url: _builtins.str = ...,
+        api: _builtins.str = ...,
+        has_key: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "description", b"description", "is_default", b"is_default", "model_id", b"model_id", "output_limit", b"output_limit", "owner", b"owner", "upstream_name", b"upstream_name", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api", b"api", "base_url", b"base_url", "capabilities", b"capabilities", "description", b"description", "has_key", b"has_key", "is_default", b"is_default", "model_id", b"model_id", "name", b"name", "output_limit", b"output_limit", "own", b"own", "owner", b"owner", "upstream_name", b"upstream_name", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
