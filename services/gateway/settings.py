@@ -8,6 +8,8 @@ from pathlib import Path
 
 from services.chassis.settings import Secret
 
+TRACE_ID = "{trace_id}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -39,6 +41,8 @@ class Settings:
     requests_per_minute: int = 1200
     # What Chat Completions does when a person must decide: `tool_call` asks the caller, `wait` waits for the decision.
     chat_approvals: str = "tool_call"
+    # Where a run's trace is looked at, such as "https://jaeger.example/trace/{trace_id}"; the run page links to it.
+    trace_url: str = ""
     # JWT: accepted when an issuer is set. Keys come from the JWKS URL; the algorithm is fixed here, never by a token.
     jwt_issuer: str = ""
     # The audience that a token must name.
@@ -57,6 +61,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.chat_approvals not in {"tool_call", "wait"}:
             raise ValueError(f"CHAT_APPROVALS: expected tool_call or wait, got {self.chat_approvals!r}")
+        if self.trace_url and not (self.trace_url.startswith(("https://", "http://")) and TRACE_ID in self.trace_url):
+            raise ValueError(f"TRACE_URL: expected an http(s) address with {TRACE_ID} in it, got {self.trace_url!r}")
         if self.jwt_issuer and not (self.jwt_audience and self.jwt_jwks_url):
             raise ValueError("JWT_ISSUER needs JWT_AUDIENCE and JWT_JWKS_URL too")
         if self.jwt_algorithm.upper().startswith(("HS", "NONE")):

@@ -221,3 +221,82 @@ async def test_usage_is_summed_over_the_runs(page: Page, gateway: FakeGateway) -
     await expect(page.locator(".day-chart li")).to_have_count(30)
     await expect(page.locator(".day-chart li").last).to_contain_text("1,624 in, 192 out")
     await expect(page.locator(".bar-list").first).to_contain_text("reader")
+
+
+async def test_a_run_of_steps_tells_route_plan_and_what_each_step_did(page: Page, gateway: FakeGateway) -> None:
+    turn = await finished(await ask(page, "Compare London and Zurich"))
+    await turn.locator(".steps > summary").click()
+    route = turn.locator(".row", has_text="Routed to agent")
+    await route.locator("summary").click()
+    await expect(route.locator(".bar-list li").first).to_contain_text("agent0.91")
+    await expect(turn.locator(".row-plan")).to_contain_text("Rates in Zurich")
+    step = turn.locator(".row-step", has_text="Rates in London")
+    await step.locator("summary").first.click()
+    await expect(step).to_contain_text("Found: Rates in London.")
+    await turn.get_by_role("link", name="How it ran").click()
+    router = page.locator(".panel", has=page.get_by_role("heading", name="Router"))
+    await expect(router.locator("li")).to_have_text(["agent0.91", "off_topic0.07", "small_talk0.02"])
+    await expect(router.locator(".chosen")).to_have_text("agent0.91")
+    await expect(router).to_contain_text("0.91 is above 0.60")
+    steps = page.locator(".panel", has=page.get_by_role("heading", name="Steps"))
+    await expect(steps).to_contain_text("2 steps planned · simple")
+    await steps.locator(".record", has_text="Rates in Zurich").locator("summary").click()
+    await expect(steps.locator(".record", has_text="Rates in Zurich")).to_contain_text("1 model call · 2,494 tokens")
+    await expect(page.locator(".waterfall li", has_text="Rates in London")).to_have_count(1)
+    tagged = page.locator(".time-table tr", has=page.locator(".in-step", has_text="Rates in Zurich"))
+    await expect(tagged.first).to_contain_text("tool_call_proposed")
+
+
+async def test_the_run_page_links_to_the_trace_where_the_operator_says(page: Page, gateway: FakeGateway) -> None:
+    gateway.me["trace_url"] = "https://jaeger.example/trace/{trace_id}?x=1"
+    turn = await finished(await ask(page, "Count"))
+    await turn.get_by_role("link", name="How it ran").click()
+    link = page.get_by_role("link", name="4bf92f3577b34da6a3ce929d0e0e4736")
+    await expect(link).to_have_attribute("href", "https://jaeger.example/trace/4bf92f3577b34da6a3ce929d0e0e4736?x=1")
+    gateway.me["trace_url"] = "javascript:window.hacked={trace_id}"
+    await page.reload()
+    await expect(page.locator(".facts")).to_contain_text("4bf92f3577b34da6a3ce929d0e0e4736")
+    assert await page.locator(".facts a").count() == 0
+
+
+async def test_quotas_are_seen_by_all_and_set_by_those_who_may(page: Page, gateway: FakeGateway) -> None:
+    used = {"runs": 9, "tokens": 120000, "cost_micros": 2_500_000}
+    gateway.quotas = [{"scope": "QUOTA_SCOPE_USER", "subject": "", "runs": 10, "tokens": 500000, "used": used}]
+    await page.goto(f"{gateway.url}/usage")
+    panel = page.locator(".panel", has=page.get_by_role("heading", name="Quotas"))
+    await expect(panel.locator("li")).to_contain_text("Each user")
+    await expect(panel.locator(".cap").first).to_have_text("Runs9 of 10")
+    await expect(panel.locator(".cap").first).to_have_class("cap nearly")
+    await panel.get_by_role("button", name="New quota").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Whose use").select_option("A user")
+    await dialog.get_by_label("User or key").fill("zoe")
+    await dialog.get_by_label("Cost").fill("1.5")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(panel.locator("li", has_text="zoe")).to_contain_text("Cost1.5")
+    assert gateway.quotas[-1] == {"scope": "QUOTA_SCOPE_USER", "subject": "zoe", "cost_micros": 1_500_000}
+    await panel.get_by_role("button", name="Change: Each user").click()
+    await expect(dialog.get_by_label("Whose use")).to_be_disabled()
+    await dialog.get_by_label("Runs").fill("20")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(panel.locator("li", has_text="Each user")).to_contain_text("Runs20")
+    assert gateway.quotas[-1] == {"scope": "QUOTA_SCOPE_USER", "subject": "", "runs": 20, "tokens": 500000}
+    await panel.get_by_role("button", name="Remove: User zoe").click()
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(panel.locator("li")).to_have_count(1)
+    gateway.me["scopes"] = ["runs"]
+    await page.reload()
+    await expect(panel.locator("li")).to_contain_text("Each user")
+    await expect(panel.get_by_role("button")).to_have_count(0)
+
+
+async def test_two_requests_for_one_tool_have_names_of_their_own(page: Page, gateway: FakeGateway) -> None:
+    await ask(page, "/python print(1)")
+    await expect(page.locator(".slip")).to_have_attribute("aria-label", "May “run_code” run?")
+    other = await page.context.new_page()
+    await other.goto(gateway.url)
+    await ask(other, "/python print(2)")
+    await other.goto(f"{gateway.url}/approvals")
+    await expect(other.get_by_role("region", name="May “run_code” run? (1 of 2)")).to_be_visible()
+    await other.get_by_role("region", name="May “run_code” run? (2 of 2)").get_by_role("button", name="Deny").click()
+    await expect(other.locator(".slip")).to_have_attribute("aria-label", "May “run_code” run?")

@@ -64,6 +64,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json({"conversations": self.state.conversations()})
             case ["v1", "conversations", name] if self.state.keeps_conversations:
                 self._json({"messages": self.state.messages(name)})
+            case ["v1", "me"]:
+                self._json(self.state.me)
+            case ["v1", "quotas"]:
+                self._json({"quotas": self.state.quotas})
             case ["v1", "allow-rules"]:
                 self._json({"rules": self.state.rules})
             case ["v1", "approvals"]:
@@ -144,9 +148,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.titles[path.rsplit("/", 1)[1]] = body["title"]
         self._json({})
 
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path, query = self._open(body)
+        self._without_quota(path, query)
+        scope, subject = path.rsplit("/", 1)[1], query.get("subject", [""])[0]
+        self.state.quotas.append({"scope": f"QUOTA_SCOPE_{scope.upper()}", "subject": subject, **body})
+        self._json({"quota": self.state.quotas[-1]})
+
+    def _without_quota(self, path: str, query: dict[str, list[str]]) -> None:
+        gone = (f"QUOTA_SCOPE_{path.rsplit('/', 1)[1].upper()}", query.get("subject", [""])[0])
+        self.state.quotas = [quota for quota in self.state.quotas if (quota["scope"], quota["subject"]) != gone]
+
     def do_DELETE(self) -> None:
-        path, _ = self._open(None)
+        path, query = self._open(None)
         name = path.rsplit("/", 1)[1]
+        if path.startswith("/v1/quotas/"):
+            self._without_quota(path, query)
         self.state.deleted.add(name)
         self.state.rules = [rule for rule in self.state.rules if rule["rule_id"] != name]
         self.send_response(204)

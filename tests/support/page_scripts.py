@@ -315,6 +315,13 @@ def count(run: FakeRun) -> None:
 
 def research(run: FakeRun) -> None:
     """A research agent: a plan, two steps side by side, a synthesis."""
+    run.emit("stage_changed", stage="STAGE_ROUTING", text="Choosing who answers")
+    scores = [
+        {"label": "small_talk", "score": 0.02},
+        {"label": "agent", "score": 0.91},
+        {"label": "off_topic", "score": 0.07},
+    ]
+    run.emit("route_decided", scores=scores, choice="agent", explanation="0.91 is above 0.60", duration="0.184s")
     run.emit("stage_changed", stage="STAGE_THINKING", text="Making a plan")
     steps = [("s1", "Rates in London"), ("s2", "Rates in Zurich")]
     run.emit("plan_made", complexity="simple", steps=[{"step_id": step, "title": title} for step, title in steps])
@@ -328,6 +335,7 @@ def research(run: FakeRun) -> None:
         ended = {"call_id": f"c-{step}", "name": "search", "status": "TOOL_STATUS_COMPLETED", "duration": "0.2s"}
         run.emit("tool_call_finished", step_id=step, **ended)
         run.emit("answer_delta", step_id=step, text=f"Found: {title}.", model_call_id=f"m-{step}")
+        model_call(run, f"m-{step}", 0.3, 0.9, step_id=step)
         run.emit("step_finished", step_id=step, summary=f"{title} are in the table.", duration="1.4s")
     run.say("Zurich pays EUR 14 more than London [1].", call="m9")
     text = "Zurich pays EUR 14 more than London [1]."

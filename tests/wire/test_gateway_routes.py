@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from proctor.agent.v1 import agent_pb2
 from proctor.approval.v1 import approval_service_pb2
+from services.gateway.settings import Settings
 from tests.support.fake_backends import Suite, gateway_suite
 from tests.support.sse_reader import all_events, events
 
@@ -318,3 +319,18 @@ async def test_many_upload_while_others_ask(suite: Suite) -> None:
     asks = [suite.http.post("/v1/runs", json={"input": "x"}) for _ in range(10)]
     answers: list[httpx.Response] = await asyncio.gather(*uploads, *asks)
     assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_a_caller_learns_who_it_is_and_what_it_may_do(suite: Suite) -> None:
+    me = (await suite.http.get("/v1/me")).json()
+    assert (me["tenant"], me["user"], me["identity"]) == ("local", "local", "local-no-key")
+    assert (me["scopes"], me["agent"], me["trace_url"]) == (["*"], "", "")
+    made = (await suite.http.post("/v1/keys", json={"name": "x", "user": "ann", "scopes": ["runs"]})).json()
+    ann = (await suite.http.get("/v1/me", headers={"Authorization": f"Bearer {made['key']}"})).json()
+    assert (ann["user"], ann["identity"], ann["scopes"]) == ("ann", "key", ["runs"])
+
+
+@pytest.mark.parametrize("url", ["https://jaeger.example/trace/", "javascript:{trace_id}", "jaeger/{trace_id}"])
+async def test_a_trace_address_without_a_place_for_the_id_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="TRACE_URL"):
+        Settings(trace_url=url)

@@ -39,7 +39,13 @@ export class Api {
 
   allowRules = () => this.json("GET", "/v1/allow-rules", { query: { page_size: 500 } });
   deleteAllowRule = (rule) => this.json("DELETE", `/v1/allow-rules/${part(rule)}`);
-  usage = () => this.json("GET", "/v1/usage");
+
+  // Use
+  me = () => this.json("GET", "/v1/me");
+  usage = (query = {}) => this.json("GET", "/v1/usage", { query });
+  quotas = () => this.json("GET", "/v1/quotas", { query: { page_size: 500 } });
+  setQuota = (scope, subject, caps) => this.json("PUT", `/v1/quotas/${part(scope)}`, { query: { subject }, body: caps });
+  deleteQuota = (scope, subject) => this.json("DELETE", `/v1/quotas/${part(scope)}`, { query: { subject } });
 
   // Conversations
   conversations = (query = {}) => this.json("GET", "/v1/conversations", { query });

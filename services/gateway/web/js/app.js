@@ -54,6 +54,12 @@ class App {
     this.shell.mark("ask", path);
   }
 
+  /** Who calls and what they may do; nobody in particular when the server does not say. */
+  me() {
+    this.caller ??= this.api.me().catch(() => ({ scopes: [] }));
+    return this.caller;
+  }
+
   now = () => Date.now() + this.api.clockOffset;
 
   show() {

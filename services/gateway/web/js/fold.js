@@ -140,13 +140,16 @@ const HANDLERS = {
     const steps = (e.steps ?? []).map((step) => ({ stepId: step.step_id ?? "", title: step.title ?? "" }));
     return push({ ...view, plan: { complexity: e.complexity ?? "", steps } }, { kind: "plan", at, steps });
   },
-  step_started(view, e, { at }) {
+  step_started(view, e, { at, stepId }) {
+    const known = view.steps[e.step_id];
     const step = { stepId: e.step_id, title: e.title ?? "", kind: e.kind ?? "", state: "running", at };
-    return push({ ...view, steps: { ...view.steps, [e.step_id]: step } }, { kind: "step", step: e.step_id, at });
+    const next = { ...view, steps: { ...view.steps, [e.step_id]: { ...known, ...step } } };
+    if (known) return next; // begun anew after a take-over
+    return push(next, { kind: "step", step: e.step_id, at, stepId: stepId === e.step_id ? "" : stepId });
   },
   step_finished(view, e) {
-    const change = { state: e.failed ? "failed" : "completed", summary: e.summary ?? "", took: seconds(e.duration) };
-    return { ...view, steps: { ...view.steps, [e.step_id]: { ...view.steps[e.step_id], ...change } } };
+    const change = { stepId: e.step_id, state: e.failed ? "failed" : "completed", summary: e.summary ?? "", took: seconds(e.duration) };
+    return { ...view, steps: { ...view.steps, [e.step_id]: { title: "", kind: "", ...view.steps[e.step_id], ...change } } };
   },
   model_call_finished: (view, e, { at, stepId }) => ({ ...view, modelCalls: [...view.modelCalls, readModelCall(e, at, stepId)] }),
   history_compacted: (view, e, { at }) =>
@@ -180,7 +183,8 @@ function appendText(view, kind, e, { at, stepId }) {
   const index = entries.findLastIndex(
     (entry) => entry.kind === kind && entry.modelCallId === (e.model_call_id ?? "") && !entry.retracted,
   );
-  const open = index >= 0 && entries.slice(index + 1).every((entry) => entry.kind === "text" || entry.kind === "thinking");
+  // Steps work side by side: what another one does between two pieces does not part them.
+  const open = index >= 0 && entries.slice(index + 1).every((entry) => entry.kind === "text" || entry.kind === "thinking" || (stepId && entry.stepId !== stepId));
   if (!open) return push(view, { kind, modelCallId: e.model_call_id ?? "", text: e.text ?? "", at, endedAt: at, stepId });
   const joined = { ...entries[index], text: entries[index].text + (e.text ?? ""), endedAt: at };
   return { ...view, entries: entries.with(index, joined) };

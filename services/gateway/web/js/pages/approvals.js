@@ -5,6 +5,7 @@ import { formatDay, t, word } from "../i18n/index.js";
 import { AllowRules } from "../render/allow-rules.js";
 import { ApprovalCard } from "../render/approval.js";
 import { argumentParts, decisionLine, editedPart } from "../render/call.js";
+import { placeAll } from "../render/numbered.js";
 import { QuestionCard } from "../render/questions.js";
 import { bare, embedded, millis } from "../wire.js";
 
@@ -71,6 +72,7 @@ export class ApprovalsPage {
     }
     const nodes = approvals.map((item) => (item.state === "pending" ? this.#waiting(item) : decided(item)));
     const wanted = nodes.length > 0 ? nodes : [h("p", { class: "muted empty" }, t(this.which === "pending" ? "noApprovals" : "noApprovalsAll"))];
+    placeAll(this.#cards.values());
     const kept = [...this.list.children];
     if (kept.length === wanted.length && kept.every((node, index) => node === wanted[index])) return; // keeps the keyboard's place
     this.list.replaceChildren(...wanted);

@@ -1,11 +1,13 @@
 // One run told from its journal: waterfall, timeline in two columns, tools, evidence, router, raw events.
 
 import { EMPTY_RUN, fold, TERMINAL } from "../fold.js";
-import { h } from "../dom.js";
+import { h, safeUrl } from "../dom.js";
 import { formatDay, formatNumber, formatSeconds, t, word } from "../i18n/index.js";
 import { callDetails } from "../render/call.js";
 import { passageCard, placeOf } from "../render/passage.js";
 import { rawEvents } from "../render/raw-events.js";
+import { routeScores } from "../render/route.js";
+import { stepRecords } from "../render/step-records.js";
 import { timeTable } from "../render/time-table.js";
 import { waterfall } from "../render/waterfall.js";
 import { RunStream } from "../run-stream.js";
@@ -16,6 +18,7 @@ export class RunPage {
   #events = [];
   #frame = 0;
   #drawn = "";
+  #traceUrl = "";
 
   constructor(app, runId) {
     this.app = app;
@@ -28,6 +31,10 @@ export class RunPage {
 
   async start() {
     document.title = `${t("runs")} · Proctor`;
+    this.app.me().then((me) => {
+      this.#traceUrl = me.trace_url ?? "";
+      if (this.#view.runId) this.#drawHead(this.#view);
+    });
     try {
       await this.stream.attach(this.runId);
     } catch (error) {
@@ -53,16 +60,17 @@ export class RunPage {
     document.title = `${view.question.slice(0, 60)} · Proctor`;
     this.#drawHead(view);
     // While text streams only its length changes; the sections are rebuilt when something else happens.
-    const kinds = `${view.entries.length}/${Object.values(view.calls).map((call) => call.state).join()}/${view.modelCalls.length}/${view.evidence.length}/${view.phase}`;
+    const kinds = `${view.entries.length}/${Object.values(view.calls).map((call) => call.state).join()}/${view.modelCalls.length}/${view.evidence.length}/${Object.values(view.steps).map((step) => step.state).join()}/${view.phase}`;
     if (kinds === this.#drawn) return;
     this.#drawn = kinds;
     const open = new Set([...this.body.querySelectorAll("details[open][data-key]")].map((item) => item.dataset.key));
     this.body.replaceChildren(
       section(t("waterfall"), waterfall(view)),
-      section(t("timeline"), timeTable(this.#events)),
+      ...(view.route ? [section(t("router"), routeScores(view.route))] : []),
+      ...(view.plan || Object.keys(view.steps).length > 0 ? [section(t("stepsTitle"), stepRecords(view))] : []),
+      section(t("timeline"), timeTable(this.#events, view.steps)),
       section(t("tools"), tools(view)),
       section(t("evidence"), evidence(view, this.app.api)),
-      ...(view.route ? [section(t("router"), router(view.route))] : []),
       section(t("rawEvents"), rawEvents(this.#events)),
     );
     for (const item of this.body.querySelectorAll("details[data-key]")) if (open.has(item.dataset.key)) item.open = true;
@@ -76,7 +84,7 @@ export class RunPage {
       [t("duration"), view.startedAt && view.endedAt ? formatSeconds((view.endedAt - view.startedAt) / 1000) : ""],
       [t("agent"), view.agent], [t("model"), view.model],
       [t("usage"), TERMINAL.has(phase) ? `${t("inTokens", { n: formatNumber(integer(usage.input_tokens)) })} · ${t("outTokens", { n: formatNumber(integer(usage.output_tokens)) })}` : ""],
-      [t("trace"), view.traceId],
+      [t("trace"), traceLink(view.traceId, this.#traceUrl)],
     ].filter(([, value]) => value);
     this.head.replaceChildren(
       h("p", { class: `state state-${phase}` }, word("run", phase)),
@@ -121,6 +129,8 @@ function evidence(view, api) {
   }));
 }
 
-function router(route) {
-  return h("dl", { class: "facts" }, route.scores.map((item) => h("div", {}, h("dt", {}, item.label), h("dd", {}, Number(item.score ?? 0).toFixed(2)))), h("div", {}, h("dt", {}, t("router")), h("dd", {}, route.choice || t("notRouted"), route.why ? ` (${route.why})` : "")));
+/** The id of a trace, as a link where the operator has said where traces are looked at. */
+function traceLink(traceId, template) {
+  const url = traceId && template ? safeUrl(template.replaceAll("{trace_id}", encodeURIComponent(traceId))) : null;
+  return url ? h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, traceId) : traceId;
 }

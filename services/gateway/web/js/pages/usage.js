@@ -3,6 +3,7 @@
 
 import { h } from "../dom.js";
 import { currentLanguage, formatNumber, t } from "../i18n/index.js";
+import { Quotas } from "../render/quotas.js";
 import { asRuns, by, byDay, total } from "../usage-sums.js";
 import { millis } from "../wire.js";
 
@@ -13,13 +14,25 @@ export class UsagePage {
   constructor(app) {
     this.app = app;
     this.body = h("div", { class: "usage" }, h("p", { class: "muted" }, t("loading")));
-    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("usage")), h("p", {}, t("usageIntro", { n: DAYS }))), this.body);
+    this.quotas = new Quotas(app);
+    this.everybody = h("input", { type: "checkbox" });
+    this.everybody.addEventListener("change", () => this.#load());
+    this.whose = h("label", { class: "check", hidden: true }, this.everybody, t("wholeTenant"));
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("usage")), h("p", {}, t("usageIntro", { n: DAYS })), this.whose), this.body, this.quotas.element);
   }
 
   async start() {
     document.title = `${t("usage")} · Proctor`;
+    this.quotas.load();
+    this.app.me().then(({ scopes }) => { this.whose.hidden = !(scopes.includes("*") || scopes.includes("usage:all")); });
+    await this.#load();
+  }
+
+  async #load() {
+    const whole = this.everybody.checked;
     try {
-      const [{ runs, complete }, spent] = await Promise.all([this.#recent(), this.app.api.usage().then((reply) => asRuns(reply.days ?? []), () => null)]);
+      const [{ runs, complete }, spent] = await Promise.all([this.#recent(), this.app.api.usage(whole ? { whole_tenant: true } : {}).then((reply) => asRuns(reply.days ?? []), () => null)]);
+      if (whole !== this.everybody.checked) return;
       this.body.replaceChildren(...this.#charts(spent ?? runs, runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
     } catch (error) {
       this.body.replaceChildren(h("p", { class: "trouble" }, error.message));

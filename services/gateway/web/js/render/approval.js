@@ -5,6 +5,7 @@ import { t } from "../i18n/index.js";
 import { ArgumentForm } from "./argument-form.js";
 import { argumentParts } from "./call.js";
 import { Countdown } from "./countdown.js";
+import { numbered } from "./numbered.js";
 
 /**
  * `decide(body)` sends a decision and resolves when it is stored; `now()` is the server's clock. The card stays until the
@@ -33,6 +34,12 @@ export class ApprovalCard {
       this.status,
     );
     this.#offer();
+  }
+
+  /** Names the slip: among several of one tool, by its number too. */
+  place(number, of) {
+    this.element.setAttribute("aria-label", numbered(t("approvalTitle", { tool: this.approval.tool }), number, of));
+    this.actions.setAttribute("aria-label", this.element.getAttribute("aria-label"));
   }
 
   /** Stops the clock; call when the card leaves the page. */

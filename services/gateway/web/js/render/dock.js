@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { t } from "../i18n/index.js";
 import { ApprovalCard } from "./approval.js";
+import { placeAll } from "./numbered.js";
 import { QuestionCard } from "./questions.js";
 
 export class Dock {
@@ -29,6 +30,7 @@ export class Dock {
       if (hadFocus) document.querySelector(".composer textarea")?.focus({ preventScroll: true });
     }
     for (const approval of approvals) if (!this.#cards.has(approval.approvalId)) this.#add(approval);
+    placeAll(this.#cards.values());
     this.element.hidden = this.#cards.size === 0;
   }
 

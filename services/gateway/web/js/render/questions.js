@@ -4,6 +4,7 @@ import { h } from "../dom.js";
 import { t } from "../i18n/index.js";
 import { bare } from "../wire.js";
 import { Countdown } from "./countdown.js";
+import { numbered } from "./numbered.js";
 
 const INPUTS = { text: "text", number: "number", date: "date", email: "email", url: "url" };
 
@@ -39,6 +40,11 @@ export class QuestionCard {
     );
   }
 
+  /** Names the slip: among several, by its number too. */
+  place(number, of) {
+    this.element.setAttribute("aria-label", numbered(t("answerQuestions"), number, of));
+  }
+
   dispose() {
     this.countdown.stop();
   }
@@ -67,7 +73,7 @@ export class QuestionCard {
 
   #choices(question, several) {
     const name = `q-${question.question_id}`;
-    const box = (value) => h("input", { type: several ? "checkbox" : "radio", name, value, required: Boolean(question.required) && !several });
+    const box = (value) => h("input", { type: several ? "checkbox" : "radio", name, value, required: Boolean(question.required) && !several && !question.allow_other });
     const boxes = (question.options ?? []).map((option) => box(option));
     const rows = boxes.map((item) => h("label", { class: "choice" }, item, item.value));
     const other = h("input", { type: "text", "aria-label": t("other"), placeholder: t("other") });

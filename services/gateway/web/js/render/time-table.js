@@ -11,7 +11,8 @@ const STATES = {
   run_resumed: (e) => t("continued", { time: formatSeconds(seconds(e.paused)) }), run_completed: () => t("run.completed"), run_failed: () => t("run.failed"), run_cancelled: () => t("run.cancelled"),
 };
 
-export function timeTable(events) {
+/** `steps` are those of the view; what belongs to one carries its title. */
+export function timeTable(events, steps = {}) {
   const rows = condensed(events);
   const start = rows.find((row) => row.at !== null)?.at ?? 0;
   return h(
@@ -26,7 +27,7 @@ export function timeTable(events) {
         {},
         h("td", { class: "figures" }, row.at === null ? "" : `+${((row.at - start) / 1000).toFixed(2)}`),
         h("td", { class: row.state ? "is-state" : "" }, row.state),
-        h("td", {}, row.kind ? h("code", {}, row.kind) : null, row.text ? h("span", { class: "gist" }, row.text) : null),
+        h("td", {}, row.kind ? h("code", {}, row.kind) : null, row.text ? h("span", { class: "gist" }, row.text) : null, row.step ? h("span", { class: "in-step" }, steps[row.step]?.title || row.step) : null),
       ))),
     ),
   );
@@ -37,16 +38,17 @@ function condensed(events) {
   for (const event of events) {
     const kind = eventKind(event) ?? "unknown";
     const body = event[kind] ?? {};
+    const step = event.step_id && event.step_id !== body.step_id ? event.step_id : ""; // its own beginning names it already
     const last = rows.at(-1);
     if (TEXT[kind]) {
       const piece = (body.text ?? body.arguments_fragment ?? "").length;
-      if (last?.kind === kind) Object.assign(last, { characters: last.characters + piece, pieces: last.pieces + 1 });
-      else rows.push({ at: millis(event.at), kind, state: "", characters: piece, pieces: 1 });
+      if (last?.kind === kind && last.step === step) Object.assign(last, { characters: last.characters + piece, pieces: last.pieces + 1 });
+      else rows.push({ at: millis(event.at), kind, step, state: "", characters: piece, pieces: 1 });
       const row = rows.at(-1);
       row.text = `${formatNumber(row.characters)} / ${t("events", { n: row.pieces })}`;
     } else {
       const state = STATES[kind]?.(body) ?? "";
-      rows.push({ at: millis(event.at), kind: state && kind === "stage_changed" ? "" : kind, state, text: gist(kind, body) });
+      rows.push({ at: millis(event.at), kind: state && kind === "stage_changed" ? "" : kind, step, state, text: gist(kind, body) });
     }
   }
   return rows;
@@ -63,7 +65,10 @@ function gist(kind, e) {
     case "artifact_created": return e.artifact?.name ?? "";
     case "model_call_finished": return `${e.purpose ?? ""} · ${e.model ?? ""} · ${formatSeconds(seconds(e.total))}`;
     case "notice": return e.text ?? "";
-    case "step_started": return e.title ?? "";
+    case "route_decided": return e.choice ? t("routed", { choice: e.choice }) : t("notRouted");
+    case "plan_made": return t("planned", { n: (e.steps ?? []).length });
+    case "step_started": return e.title || e.step_id || "";
+    case "step_finished": return `${word("call", e.failed ? "failed" : "completed")} · ${formatSeconds(seconds(e.duration))}`;
     case "run_failed": return `${e.reason ?? ""} · ${e.message ?? ""}`;
     default: return "";
   }

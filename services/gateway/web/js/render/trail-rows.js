@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { formatSeconds, t, word } from "../i18n/index.js";
 import { callRow } from "./call.js";
+import { routeScores } from "./route.js";
 
 const STEP_TONES = { completed: "done", failed: "failed" };
 
@@ -25,7 +26,7 @@ const ROWS = {
   notice: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text || entry.code)),
   retracted: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text ? t("retractedText", { reason: entry.text }) : t("retracted"))),
   compacted: (entry) => plain("notice", h("span", { class: "row-title" }, t("compacted", { n: entry.messages }))),
-  route: (entry) => plain("stage", h("span", { class: "row-title" }, entry.choice ? t("routed", { choice: entry.choice }) : t("notRouted"))),
+  route: (entry) => plain("stage", h("details", {}, h("summary", {}, h("span", { class: "row-title" }, entry.choice ? t("routed", { choice: entry.choice }) : t("notRouted")), h("span", { class: "row-time" }, formatSeconds(entry.took))), routeScores(entry))),
   plan: (entry) => plain("plan", h("span", { class: "row-title" }, t("plan")), h("ol", {}, entry.steps.map((step) => h("li", {}, step.title)))),
   step: (entry, { step, children }) =>
     plain(

@@ -13,7 +13,7 @@ export function waterfall(view) {
     "div",
     { class: "waterfall" },
     h("p", { class: "legend" }, ["queue", "firstToken", "generation"].map((name) => h("span", { class: `key key-${name}` }, t(name)))),
-    h("ol", {}, calls.map((call) => row(call, start, span))),
+    h("ol", {}, calls.map((call) => row(call, view.steps[call.stepId], start, span))),
     h("p", { class: "axis figures", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75, 1].map((part) => h("span", {}, formatSeconds((span * part) / 1000)))),
   );
 }
@@ -26,7 +26,7 @@ function place(call) {
   return { ...call, from: begin - (call.queued ?? 0) * 1000, begin, first, to: Math.max(first, begin + (call.total ?? 0) * 1000) };
 }
 
-function row(call, start, span) {
+function row(call, step, start, span) {
   const share = (from, to) => [((from - start) / span) * 100, Math.max(0.15, ((to - from) / span) * 100)];
   const segments = [["queue", call.from, call.begin], ["firstToken", call.begin, call.first], ["generation", call.first, call.to]];
   const track = h("span", { class: "track", "aria-hidden": "true" });
@@ -41,7 +41,7 @@ function row(call, start, span) {
   return h(
     "li",
     { class: call.error ? "bad" : "" },
-    h("span", { class: "call-name" }, h("b", {}, call.purpose || "answer"), h("span", { class: "muted" }, call.fallbackFrom ? `${call.fallbackFrom} → ${call.model}` : call.model)),
+    h("span", { class: "call-name" }, h("b", {}, call.purpose || "answer"), step?.title ? h("span", {}, step.title) : null, h("span", { class: "muted" }, call.fallbackFrom ? `${call.fallbackFrom} → ${call.model}` : call.model)),
     track,
     h("span", { class: "call-figures figures" }, figures(call).map((text) => h("span", {}, text))),
   );
