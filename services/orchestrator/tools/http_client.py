@@ -30,7 +30,14 @@ _TOLD = frozenset({"content-type", "etag", "last-modified", "link", "location", 
 
 
 class HttpFailed(Exception):
-    """The request came to no reply; the message is for the model and names neither query nor header."""
+    """The request came to no reply; the message is for the model and names neither query nor header.
+
+    `sent` is False when no connection was made, so that nothing can have happened.
+    """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +103,8 @@ class CheckedHttpClient:
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             if forbidden(error):
                 raise UrlForbidden(f"{shown(request.url)} leads to an address that is not public") from None
-            raise HttpFailed(f"{shown(request.url)} cannot be reached ({type(error).__name__})") from error
+            sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
+            raise HttpFailed(f"{shown(request.url)} cannot be reached ({type(error).__name__})", sent=sent) from error
 
     async def _follow(self, request: HttpRequest, max_bytes: int) -> HttpReply:
         for _ in range(REDIRECTS + 1):

@@ -1,0 +1,1 @@
+"""HTTP services as tools: each allowed operation of an OpenAPI document is one."""
