@@ -11,6 +11,9 @@ PREVIEW = 160
 # Below space all but tab and newline, and the C1 range: what a model or a tool writes must not drive the terminal.
 CONTROLS = dict.fromkeys([*(n for n in range(32) if n not in (9, 10)), *range(127, 160)])
 
+# A step's events that are not shown: its text is a note for the answer, and its stages change too often.
+_WITHIN_STEPS_UNSEEN = frozenset({"stage_changed", "thinking_delta", "answer_delta", "answer_retracted"})
+
 
 class RunView:
     """Prints the events of one run. Text of the answer is printed raw, so that nothing in it is markup."""
@@ -18,10 +21,15 @@ class RunView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._in_text = ""
+        self._titles: dict[str, str] = {}
+        self._within = ""
 
     def show(self, event: dict[str, Any]) -> None:
-        """Print one RunEvent."""
+        """Print one RunEvent. Of a step's own events only what it does: steps write side by side."""
+        self._within = self._titles.get(event.get("step_id", ""), "")
         for kind, body in event.items():
+            if self._within and kind in _WITHIN_STEPS_UNSEEN:
+                continue
             handler = getattr(self, f"_{kind}", None)
             if handler is not None and isinstance(body, dict):
                 handler(body)
@@ -33,6 +41,23 @@ class RunView:
         # The answer shows itself.
         if body["text"] and body["stage"] != "STAGE_ANSWERING":
             self._step(body["text"])
+
+    def _route_decided(self, body: dict[str, Any]) -> None:
+        self._step(f"routed: {body['choice']}" if body["choice"] else "not routed")
+
+    def _plan_made(self, body: dict[str, Any]) -> None:
+        self._step("plan: " + " · ".join(step["title"] for step in body["steps"]))
+
+    def _step_started(self, body: dict[str, Any]) -> None:
+        self._titles[body["step_id"]] = body["title"] or body["step_id"]
+
+    def _step_finished(self, body: dict[str, Any]) -> None:
+        title = self._titles.get(body["step_id"], body["step_id"])
+        self._within = ""
+        self._step(
+            f"{title}: {'failed' if body['failed'] else 'done'}"
+            + (f" · {_short(body['summary'])}" if body["failed"] else "")
+        )
 
     def _thinking_delta(self, body: dict[str, Any]) -> None:
         self._text("thinking", body["text"], "dim italic")
@@ -87,6 +112,8 @@ class RunView:
 
     def _step(self, text: str) -> None:
         self._break()
+        if self._within:
+            text = f"{self._within}: {text}"
         self._console.print(f"[dim]· {escape(plain(text))}[/]", highlight=False)
 
     def _text(self, kind: str, text: str, style: str) -> None:

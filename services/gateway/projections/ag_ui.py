@@ -74,6 +74,8 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return _step_started(state, event.step_started)
         case "step_finished":
             return _step_finished(state, event.step_finished.step_id)
+        case "stage_changed" if event.step_id:
+            return state, []  # steps side by side: their stages would alternate
         case _ if kind in _CUSTOM:
             return state, [{"type": "CUSTOM", "name": f"proctor.{kind}", "value": to_json(getattr(event, kind))}]
         case _:
@@ -91,7 +93,7 @@ def _fold_end(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return _end(state, {"type": "cancelled"})
         case "run_failed":
             return _failed(state, event.run_failed.reason, event.run_failed.message)
-        case "answer_retracted":
+        case "answer_retracted" if not event.step_id:
             return _failed(state, "MODEL_STREAM_BROKEN", event.answer_retracted.reason)
         case _:
             return state, []

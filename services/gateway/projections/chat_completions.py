@@ -6,14 +6,15 @@ completion with finish_reason `tool_calls`; so do pending decisions, each as a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
 from services.gateway.openai_errors import error_object, failed_run
-from services.gateway.projections import sources
+from services.gateway.projections import progress, sources
 
 Frame = dict[str, Any]
 
@@ -55,6 +56,8 @@ class State:
     model_call_id: str = ""
     held: str = ""
     reasoning: str = ""
+    # Titles of the steps that are planned, by id.
+    planned: Mapping[str, str] = field(default_factory=dict)
     asked: tuple[pb.RunEvent, ...] = ()
     # Calls the model asked for that have no result yet; at the end these are the caller's to make.
     proposed: tuple[agent_pb2.ToolCall, ...] = ()
@@ -90,9 +93,7 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         case "answer_delta" if not event.step_id and not state.options.structured:
             return _text(state, event.answer_delta.text, event.answer_delta.model_call_id)
         case "thinking_delta" if not event.step_id:
-            thought = event.thinking_delta.text
-            frame = _chunk(state, {"reasoning_content": thought})
-            return replace(state, reasoning=state.reasoning + thought), [frame]
+            return _reason(state, event.thinking_delta.text)
         case "evidence_added":
             return replace(state, numbers=state.numbers | {event.evidence_added.evidence.number}), []
         case "approval_requested" | "questions_asked" | "client_tool_requested":
@@ -102,9 +103,20 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         case "tool_call_finished":
             finished = event.tool_call_finished.call_id
             return replace(state, proposed=tuple(c for c in state.proposed if c.call_id != finished)), []
+        case "plan_made":
+            state = replace(state, planned=progress.titles(event.plan_made))
+            return _reason(state, progress.plan_text(event.plan_made))
+        case "step_finished":
+            return _reason(state, progress.step_text(state.planned, event.step_finished))
+        case _:
+            return _fold_end(state, event)
+
+
+def _fold_end(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
+    match event.WhichOneof("event"):
         case "run_paused":
             return _paused(state, event.run_paused)
-        case "answer_retracted":
+        case "answer_retracted" if not event.step_id:
             return _failed(state, "MODEL_STREAM_BROKEN", f"the answer was withdrawn: {event.answer_retracted.reason}")
         case "run_completed":
             return _completed(state, event.run_completed)
@@ -156,6 +168,12 @@ def _begin(state: State, event: pb.RunEvent) -> State:
         model=(event.run_started.model if started else "") or state.options.model,
         conversation_id=event.run_started.conversation_id if started else "",
     )
+
+
+def _reason(state: State, thought: str) -> tuple[State, list[Frame]]:
+    if not thought:
+        return state, []
+    return replace(state, reasoning=state.reasoning + thought), [_chunk(state, {"reasoning_content": thought})]
 
 
 def _text(state: State, text: str, model_call_id: str) -> tuple[State, list[Frame]]:

@@ -34,6 +34,8 @@ class State:
     open: str = ""
     text: str = ""
     model_call_id: str = ""
+    # Titles of the steps that are planned, by id.
+    planned: Mapping[str, str] = field(default_factory=dict)
     proposed: Mapping[str, pb.RunEvent] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
     asked: Mapping[str, pb.RunEvent] = field(default_factory=dict)

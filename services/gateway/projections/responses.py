@@ -12,6 +12,7 @@ from collections.abc import Callable
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
+from services.gateway.projections import progress
 from services.gateway.projections import response_items as items
 from services.gateway.projections.response_items import Frame
 from services.gateway.projections.response_state import IN_PROGRESS, State, response
@@ -65,14 +66,28 @@ def _answer(writer: Writer, event: pb.RunEvent) -> None:
 
 
 def _think(writer: Writer, event: pb.RunEvent) -> None:
-    if event.step_id:
+    if not event.step_id:
+        _reason(writer, event.thinking_delta.text)
+
+
+def _plan(writer: Writer, event: pb.RunEvent) -> None:
+    writer.set(planned=progress.titles(event.plan_made))
+    _reason(writer, progress.plan_text(event.plan_made))
+
+
+def _step_ends(writer: Writer, event: pb.RunEvent) -> None:
+    _reason(writer, progress.step_text(writer.state.planned, event.step_finished))
+
+
+def _reason(writer: Writer, text: str) -> None:
+    if not text:
         return
     if writer.state.open != "reasoning":
         writer.close()
         item = items.reasoning(writer.item_id("rs"), "", IN_PROGRESS)
         writer.add(item, "reasoning")
         writer.emit_part("response.content_part.added", {"type": "reasoning_text", "text": ""})
-    writer.write("response.reasoning_text.delta", event.thinking_delta.text)
+    writer.write("response.reasoning_text.delta", text)
 
 
 def _tool_started(writer: Writer, event: pb.RunEvent) -> None:
@@ -173,6 +188,8 @@ def _final_text(writer: Writer, final: str) -> None:
 
 
 def _retract(writer: Writer, event: pb.RunEvent) -> None:
+    if event.step_id:
+        return  # a step's text is not on this wire
     _fail(writer, "MODEL_STREAM_BROKEN", f"the answer was withdrawn: {event.answer_retracted.reason}", event)
 
 
@@ -223,6 +240,8 @@ def _remember_question(writer: Writer, event: pb.RunEvent) -> None:
 _HANDLERS: dict[str, Callable[[Writer, pb.RunEvent], None]] = {
     "answer_delta": _answer,
     "thinking_delta": _think,
+    "plan_made": _plan,
+    "step_finished": _step_ends,
     "tool_call_proposed": _remember_proposal,
     "tool_call_started": _tool_started,
     "tool_call_finished": _tool_ends,

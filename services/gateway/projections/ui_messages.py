@@ -82,7 +82,7 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
             return _completed(state, event.run_completed)
         case "run_failed":
             return _failed(state, event.run_failed.message)
-        case "answer_retracted":
+        case "answer_retracted" if not event.step_id:
             return _failed(state, event.answer_retracted.reason)
         case "run_cancelled":
             return _end(state, {"type": "abort", "reason": f"stopped by {event.run_cancelled.cancelled_by}"})
@@ -93,7 +93,7 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
 def _part_of(event: pb.RunEvent) -> list[Frame]:
     """Return the chunks of events that neither write nor end."""
     match event.WhichOneof("event"):
-        case "stage_changed":
+        case "stage_changed" if not event.step_id:
             stage = pb.Stage.Name(event.stage_changed.stage).removeprefix("STAGE_").lower()
             data = {"stage": stage, "text": event.stage_changed.text}
             return [{"type": "data-stage", "data": data, "transient": True}]
