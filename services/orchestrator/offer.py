@@ -10,7 +10,7 @@ from services.chassis.errors import FieldViolation, InvalidRequest
 from services.chassis.identity import Principal
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.checks import check_schema
-from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
+from services.orchestrator.domain.agent import Agent, AgentType, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
@@ -58,6 +58,8 @@ class Offers:
         """
         _check(client_tools)
         exposed = expose(agent)
+        if agent.type is AgentType.WORKFLOW:  # it calls no model itself; its nodes say what they call
+            return Offer(tools=(), sources=exposed.search or ())
         denied = tuple(b for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when)
         withheld: dict[str, str] = {}
         offered: list[ToolSpec] = []
@@ -80,7 +82,7 @@ class Offers:
                     withheld[name] = _FETCHED
                 else:
                     offered.append(tool.definition.spec)
-            elif agent.tools and not _binds(agent.tools, name):
+            elif (agent.tools or tool.definition.bound_only) and not _binds(agent.tools, name):
                 withheld[name] = "the agent does not have it"
             elif name in LIBRARY and exposed.search is None and not agent.tools:
                 withheld[name] = _FETCHED

@@ -47,6 +47,7 @@ class HttpRequestTool:
         effect=Effect.SIDE_EFFECT,
         consent=Consent.ASK,
         repeatable=True,
+        bound_only=True,
         foreign=True,
     )
 

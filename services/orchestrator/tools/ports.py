@@ -45,7 +45,7 @@ class ToolDefinition:
     `per_turn` is how often it may be called in one turn. A `pause_kind` other than APPROVAL means that people answer
     the call (within `answer_time`) and nothing runs. A `narrowable` tool may be left out when there are more tools than
     a model takes and the question is about something else. The text of a `foreign` tool's result is the word of a
-    stranger, and is framed as such.
+    stranger, and is framed as such. A `bound_only` tool is offered only to agents that name it.
     """
 
     spec: ToolSpec
@@ -61,6 +61,7 @@ class ToolDefinition:
     per_turn: int | None = None
     narrowable: bool = False
     foreign: bool = False
+    bound_only: bool = False
 
     @property
     def name(self) -> str:

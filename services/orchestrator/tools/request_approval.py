@@ -36,6 +36,7 @@ class RequestApprovalTool:
         effect=Effect.READ,
         consent=Consent.ASK_EVERY_CALL,
         repeatable=True,
+        bound_only=True,
     )
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:

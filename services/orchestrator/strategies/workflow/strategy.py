@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
-from services.chassis.canonical import canonical_json
-from services.chassis.errors import InvalidRequest
-from services.orchestrator.checks import ArgumentsRefused, validate_arguments
 from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
 from services.orchestrator.domain.messages import Message, Role, TextPart, Usage
 from services.orchestrator.domain.state import Phase
@@ -21,7 +15,7 @@ from services.orchestrator.strategies.workflow.calls import Calls
 from services.orchestrator.strategies.workflow.drive import Drive, Sleep
 from services.orchestrator.strategies.workflow.nodes import Nodes
 from services.orchestrator.strategies.workflow.outcome import Ended
-from services.orchestrator.workflow.graph import Workflow
+from services.orchestrator.workflow.arguments import arguments_of
 from services.orchestrator.workflow.position import Position
 from services.orchestrator.workflow.validate import checked
 
@@ -58,29 +52,6 @@ class WorkflowStrategy:
         if end is None:
             return LoopEnd.WAITING, None
         return LoopEnd.ANSWERED, _answer(leg, end)
-
-
-def arguments_of(agent: str, workflow: Workflow, text: str) -> dict[str, Any]:
-    """Return the workflow's arguments out of the message: a JSON object, or the text itself for its only one.
-
-    Raises InvalidRequest when the message does not fit.
-    """
-    properties: Mapping[str, Any] = workflow.parameters.get("properties", {})
-    if not workflow.parameters:
-        return {}
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        given = {next(iter(properties)): text} if len(properties) == 1 else {}
-    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
-    try:
-        return dict(validate_arguments(canonical_json(defaults | given), canonical_json(workflow.parameters)))
-    except ArgumentsRefused as error:
-        raise InvalidRequest(
-            f"agent '{agent}' takes a JSON object as its message, with {', '.join(map(repr, properties))}: {error}"
-        ) from error
 
 
 def _asked(leg: Leg) -> str:
