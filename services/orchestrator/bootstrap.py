@@ -73,7 +73,7 @@ from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.speak import Speaker
 from services.orchestrator.strategies.compose import Means, compose_strategies
 from services.orchestrator.titles import Titler
-from services.orchestrator.tools.compose import ToolNeeds, own_tools
+from services.orchestrator.tools.compose import ToolNeeds, opened_tools, own_tools
 from services.orchestrator.tools.ports import Toolbox
 from services.orchestrator.upkeep import Upkeep
 from services.orchestrator.workforce import Workforce
@@ -216,7 +216,9 @@ class _Orchestrator:
             clock=clock,
         )
         self._mcp = McpServers(settings.config_file, os.environ, files=artifacts, clock=clock, ids=ids, tracer=tracer)
-        toolbox = Toolbox(own_tools(needs), (self._mcp,))
+        opened = opened_tools(settings.config_file, os.environ, clock)
+        self._services = opened.services
+        toolbox = Toolbox((*own_tools(needs), *opened.tools), (self._mcp, self._services))
         consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,
@@ -355,6 +357,7 @@ class _Orchestrator:
             # Loading the encoding's tables takes half a second; it must not happen inside a run.
             asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
             asyncio.create_task(self._mcp.watch(), name="MCP servers"),
+            asyncio.create_task(self._services.watch(), name="OpenAPI documents"),
         ]
 
     async def drain(self) -> None:

@@ -17,7 +17,8 @@ class ToolNames:
 
     async def tool_names(self, principal: Principal) -> frozenset[str]:
         """Return the names that `principal` may give an agent."""
-        return frozenset(self._toolbox.names)
+        provided = [await provider.tools(principal, ()) for provider in self._toolbox.providers]
+        return frozenset(self._toolbox.names) | {tool.definition.name for each in provided for tool in each.tools}
 
     def answered_by_people(self) -> Collection[str]:
         """Return the tools that people answer: a template cannot name them."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from services.chassis.clock import Clock
+from services.orchestrator.adapters.tools_toml import open_databases, read_tools
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval, Sandbox
 from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
 from services.orchestrator.tools.current_time import CurrentTimeTool
 from services.orchestrator.tools.fetch_page import FetchPageTool
+from services.orchestrator.tools.http_client import CheckedHttpClient, guard_of
 from services.orchestrator.tools.library import Library, Web
 from services.orchestrator.tools.list_files import ListFilesTool
+from services.orchestrator.tools.openapi.services import HttpServices
 from services.orchestrator.tools.ports import Tool
 from services.orchestrator.tools.read_document import ReadDocumentTool
 from services.orchestrator.tools.run_code import RunCodeTool
@@ -30,6 +35,27 @@ class ToolNeeds:
     sandbox: Sandbox
     catalogue: Catalogue
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTools:
+    """What the operator opened in proctor.toml."""
+
+    tools: tuple[Tool, ...]
+    services: HttpServices
+
+
+def opened_tools(config: Path, environ: Mapping[str, str], clock: Clock) -> OpenedTools:
+    """Return the tools of databases and HTTP services. Raises ToolsInvalid and DocumentInvalid."""
+    settings = read_tools(config, environ)
+    tools: tuple[Tool, ...] = ()
+    if databases := open_databases(settings, config.parent):
+        # The parser of SQL is loaded only where a database is opened.
+        from services.orchestrator.tools.sql.query_sql import QuerySqlTool
+
+        tools = (QuerySqlTool(databases, clock),)
+    services = [(service, CheckedHttpClient(guard_of(service.networks))) for service in settings.services]
+    return OpenedTools(tools=tools, services=HttpServices(services, config.parent))
 
 
 def own_tools(needs: ToolNeeds) -> tuple[Tool, ...]:
