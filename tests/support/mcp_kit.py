@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from opentelemetry.trace import NoOpTracer
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from services.chassis.clock import Clock, SystemClock
 from services.chassis.identity import Principal
@@ -23,6 +27,7 @@ from services.orchestrator.domain.messages import Artifact
 from services.orchestrator.mcp.servers import McpServers
 from services.orchestrator.tools.ports import Resumed, Tool, ToolContext, ToolQuestions, ToolResult
 from tests.support.clock import SequentialIds
+from tests.support.mcp_server import server as desk_server
 
 ROOT = Path(__file__).parents[2]
 ANN = Principal(tenant="t1", user="ann", scopes=frozenset({"*"}))
@@ -94,6 +99,30 @@ async def http_server(*options: str, port: int = 0, log: Path | None = None) -> 
         yield running
     finally:
         await running.kill()
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, inner: Starlette | None = None) -> AsyncIterator[str]:
+    """Serve an application in this process and yield its address; `inner` has the lifespan when `app` has none."""
+    config = uvicorn.Config(app, log_level="error", lifespan="on" if inner is None else "off")
+    running = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with AsyncExitStack() as stack:
+            if inner is not None:
+                await stack.enter_async_context(inner.router.lifespan_context(inner))
+            task = asyncio.create_task(running.serve(sockets=[listening]))
+            try:
+                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            finally:
+                running.should_exit = True
+                await task
+
+
+@asynccontextmanager
+async def local_server() -> AsyncIterator[str]:
+    """Run the server over HTTP in this process, which is cheaper than one of its own, and yield its endpoint."""
+    async with serving(desk_server.streamable_http_app(stateless_http=True)) as base:
+        yield f"{base}/mcp"
 
 
 @dataclass

@@ -188,6 +188,7 @@ def listening() -> socket.socket:
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     found.bind(("127.0.0.1", int(sys.argv[2])))
+    found.listen()
     return found
 
 

@@ -144,8 +144,12 @@ class McpServers:
             await self.tidy()
             if self._clock.monotonic() - rested > REST.total_seconds():
                 rested = self._clock.monotonic()
-                for connection in list(self._connections.values()):
-                    await connection.rest()
+                await self.rest()
+
+    async def rest(self) -> None:
+        """Close sessions that nobody has used for their server's idle time."""
+        for connection in list(self._connections.values()):
+            await connection.rest()
 
     def reload(self) -> bool:
         """Read the file again if it changed; tell whether the servers are new now. A wrong file changes nothing."""

@@ -32,8 +32,6 @@ from services.orchestrator.mcp.settings import Credentials, ServerSettings
 from services.orchestrator.mcp.transports import Attempt, Wire, current_attempt, open_transport
 
 _log = logging.getLogger(__name__)
-# What a server calls a session that it does not know: its request was not read.
-_UNKNOWN_SESSION = "Session terminated"
 _ME = Implementation(name="proctor", version="1")
 
 
@@ -115,16 +113,15 @@ class Session:
         try:
             return await self._send(name, arguments, progress, state, responses)
         except MCPError as error:
+            if attempt.forgotten:
+                self._wire.ended.set()
+                raise NotRead from error
             if error.code == HEADER_MISMATCH and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 # The tool's schema changed since it was listed; the server has not run it.
                 self._on_change(await read_listing(self._client))
                 return await self._send(name, arguments, progress, state, responses)
             if error.code == CONNECTION_CLOSED:
                 raise (NotRead if attempt.refused else CallBroken) from error
-            if str(error) == _UNKNOWN_SESSION:
-                self._wire.ended.set()
-                self._wake.set()
-                raise NotRead from error
             raise CallRefused(str(error)) from error
 
     async def _send(

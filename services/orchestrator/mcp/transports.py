@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.message import SessionMessage
 
@@ -45,9 +45,10 @@ class Wire:
 
 @dataclass(slots=True)
 class Attempt:
-    """One sending of a request. `refused` says that nobody listened, so that it was never read."""
+    """One sending of a request, and why it was never read: nobody listened, or the server has forgotten the session."""
 
     refused: bool = False
+    forgotten: bool = False
 
 
 # The library sends a request in the context of its caller, so this is the caller's own attempt.
@@ -121,18 +122,23 @@ class _Tokens:
 
 
 class _Noting(httpx2.AsyncBaseTransport):
-    """Notes that nobody listened: such a request may be sent again, for it was never read."""
+    """Notes what was never read and may be sent again."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        attempt = current_attempt.get()
         try:
-            return await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            if attempt := current_attempt.get():
+            if attempt is not None:
                 attempt.refused = True
             raise
+        # The protocol's word for a session that the server does not know.
+        if attempt is not None and response.status_code == 404 and MCP_SESSION_ID in request.headers:
+            attempt.forgotten = True
+        return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from opentelemetry.trace import Tracer
 
 from services.chassis.clock import Clock, Ids
@@ -22,6 +24,9 @@ class Workshop:
         self._clock = clock
         self._tracer = tracer
         self._kept = KeptCalls(ids)
+        # The library logs what servers write, arguments among it; what an operator needs to know is logged by us.
+        for name in ("mcp", "client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def connection(self, settings: ServerSettings, credentials: Credentials) -> Connection:
         """Return a way to a server, not connected yet."""
