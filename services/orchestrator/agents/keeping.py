@@ -188,7 +188,7 @@ class Keeper(Generic[T]):
         return found
 
     async def _check(self, principal: Principal, value: T, before: T | None) -> None:
-        if self._operators.find(value.name) is not None:
+        if value.name and self._operators.find(value.name) is not None:
             raise self._kind.name_taken(value.name)
         found = await self._store.get(principal.tenant, value.name)
         if found is not None and (before is None or self._kind.id_of(found) != self._kind.id_of(before)):

@@ -21,7 +21,7 @@ from services.orchestrator.models.ports import PersonalCatalogue
 # No slash, which paths and `server/tool` use; an id is told from a name by its form.
 _NAME = re.compile(r"[^\W_][\w .·-]{0,127}")
 _ID = re.compile(r"(?:agent|prompt|own)-[0-9a-f]{32}")
-_RESERVED = frozenset({"inline", "react"})
+_RESERVED = frozenset({"inline"})
 # The form of BCP 47: a language, then script, region and variants.
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*")
 
