@@ -108,6 +108,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A base URL points to a private or forbidden network. INVALID_ARGUMENT."""
     ERROR_REASON_PROMPT_NOT_FOUND: _ErrorReason.ValueType  # 50
     """The named prompt does not exist or is another's. NOT_FOUND."""
+    ERROR_REASON_MEMORY_NOT_FOUND: _ErrorReason.ValueType  # 54
+    """The memory does not exist or is another user's. NOT_FOUND."""
+    ERROR_REASON_MEMORY_FULL: _ErrorReason.ValueType  # 55
+    """The user keeps as many memories as may be kept; erase some. FAILED_PRECONDITION."""
     ERROR_REASON_IN_USE: _ErrorReason.ValueType  # 51
     """The object is used by others, which the message names. FAILED_PRECONDITION."""
     ERROR_REASON_WORKFLOW_NODE_FAILED: _ErrorReason.ValueType  # 52
@@ -150,6 +154,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The index or an embedder does not answer. UNAVAILABLE."""
     ERROR_REASON_FILTER_INVALID: _ErrorReason.ValueType  # 86
     """The filter expression is invalid. INVALID_ARGUMENT."""
+    ERROR_REASON_SITE_NOT_FOUND: _ErrorReason.ValueType  # 87
+    """The site does not exist in this source. NOT_FOUND."""
     ERROR_REASON_SANDBOX_UNSAFE: _ErrorReason.ValueType  # 100
     """The sandbox is not safe on this machine, so nothing runs; metadata `check` and `remedy` say why. FAILED_PRECONDITION."""
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 101
@@ -260,6 +266,10 @@ ERROR_REASON_URL_FORBIDDEN: ErrorReason.ValueType  # 49
 """A base URL points to a private or forbidden network. INVALID_ARGUMENT."""
 ERROR_REASON_PROMPT_NOT_FOUND: ErrorReason.ValueType  # 50
 """The named prompt does not exist or is another's. NOT_FOUND."""
+ERROR_REASON_MEMORY_NOT_FOUND: ErrorReason.ValueType  # 54
+"""The memory does not exist or is another user's. NOT_FOUND."""
+ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 55
+"""The user keeps as many memories as may be kept; erase some. FAILED_PRECONDITION."""
 ERROR_REASON_IN_USE: ErrorReason.ValueType  # 51
 """The object is used by others, which the message names. FAILED_PRECONDITION."""
 ERROR_REASON_WORKFLOW_NODE_FAILED: ErrorReason.ValueType  # 52
@@ -302,6 +312,8 @@ ERROR_REASON_INDEX_UNAVAILABLE: ErrorReason.ValueType  # 85
 """The index or an embedder does not answer. UNAVAILABLE."""
 ERROR_REASON_FILTER_INVALID: ErrorReason.ValueType  # 86
 """The filter expression is invalid. INVALID_ARGUMENT."""
+ERROR_REASON_SITE_NOT_FOUND: ErrorReason.ValueType  # 87
+"""The site does not exist in this source. NOT_FOUND."""
 ERROR_REASON_SANDBOX_UNSAFE: ErrorReason.ValueType  # 100
 """The sandbox is not safe on this machine, so nothing runs; metadata `check` and `remedy` say why. FAILED_PRECONDITION."""
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 101
