@@ -76,6 +76,8 @@ class AsyncRun:
                     if position.advance(event):
                         self.answer = fold(self.answer, event)
                         yield event
+                await self._check_end()
+                return  # noqa: TRY300  # an ended stream of a working run is one more loss
             except ConnectionLost:
                 wait = position.next_wait()
                 if position.ended:
@@ -83,10 +85,15 @@ class AsyncRun:
                 if wait is None:
                     raise
                 await self._sleep(wait)
-            else:
-                return
             if position.run_id:
                 opened = self._watch
+
+    async def _check_end(self) -> None:
+        """Raise ConnectionLost when a stream that ended in order left a run that works on."""
+        position = self._position
+        if position.settled or not position.run_id or position.is_past(await self._transport.get(position.run_id)):
+            return
+        raise ConnectionLost("the server ended the stream of a run that works on", reason="UNAVAILABLE")
 
     async def wait(self) -> Answer:
         """Read to the end, or to a pause that nobody has decided, and return the answer."""

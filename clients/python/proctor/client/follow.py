@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from proctor.client.answer import TERMINAL, kind_of
 from proctor.orchestrator.v1.events_pb2 import RunEvent
+from proctor.orchestrator.v1.run_service_pb2 import Run, RunState
 
 # Seconds between tries without progress; after the last one the loss is the caller's to see.
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
@@ -18,6 +19,8 @@ class Position:
         self.run_id = run_id
         self.after = after
         self.ended = False
+        # Whether the last event left nothing to come until somebody acts: the run ended, or it waits for a decision.
+        self.settled = False
         self._backoff = backoff
         self._tries = 0
 
@@ -27,8 +30,17 @@ class Position:
             return False
         self.run_id, self.after = event.run_id, event.sequence
         self.ended = kind_of(event) in TERMINAL
+        self.settled = self.ended or kind_of(event) == "run_paused"
         self._tries = 0
         return True
+
+    def is_past(self, run: Run) -> bool:
+        """Whether nothing more is to be read now of a run whose stream ended in order.
+
+        Servers end streams in order when they stop or when a stream has reached its largest age; the run goes on.
+        """
+        working = run.state in {RunState.RUN_STATE_QUEUED, RunState.RUN_STATE_RUNNING}
+        return not working and run.last_sequence <= self.after
 
     def next_wait(self) -> float | None:
         """Return how long to wait before the next try, None when it is enough."""
