@@ -36,6 +36,7 @@ from services.orchestrator.adapters.stored_media import StoredMedia
 from services.orchestrator.agents.compose import Surroundings, compose_agents
 from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
 from services.orchestrator.agents.known_tools import ToolNames
+from services.orchestrator.agents.named_tools import NamedTools
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
@@ -74,6 +75,7 @@ from services.orchestrator.speak import Speaker
 from services.orchestrator.strategies.compose import Means, compose_strategies
 from services.orchestrator.titles import Titler
 from services.orchestrator.tools.compose import ToolNeeds, opened_tools, own_tools
+from services.orchestrator.tools.http_client import CheckedHttpClient, guard_of
 from services.orchestrator.tools.ports import Toolbox
 from services.orchestrator.upkeep import Upkeep
 from services.orchestrator.workforce import Workforce
@@ -214,6 +216,7 @@ class _Orchestrator:
             sandbox=sandbox,
             catalogue=models.catalogue,
             clock=clock,
+            http=CheckedHttpClient(guard_of(settings.http_networks)),
         )
         self._mcp = McpServers(settings.config_file, os.environ, files=artifacts, clock=clock, ids=ids, tracer=tracer)
         opened = opened_tools(settings.config_file, os.environ, clock)
@@ -250,14 +253,21 @@ class _Orchestrator:
                 ids=ids,
             ),
         )
+        offers = Offers(toolbox, settings.max_tools)
         means = Means(
-            preparer=Preparer(retrieval, models.catalogue, prompts, Attachments(media, artifacts)),
+            preparer=Preparer(
+                retrieval, models.catalogue, prompts, Attachments(media, artifacts), NamedTools(gate, prompts)
+            ),
             loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
             gate=gate,
             consultant=consultant,
             embedder=GrpcEmbedder(channels.retrieval, platform.signer, seconds),
             router=_router(settings),
             ids=ids,
+            toolbox=toolbox,
+            offers=offers,
+            agents=agents.roster,
+            catalogue=models.catalogue,
         )
         runner = Runner(
             strategies=compose_strategies(means),
@@ -306,7 +316,7 @@ class _Orchestrator:
             slots=slots,
             agents=agents.roster,
             catalogue=models.catalogue,
-            offers=Offers(toolbox, settings.max_tools),
+            offers=offers,
             conversations=database.conversations,
             approvals=approvals,
             artifacts=artifacts,

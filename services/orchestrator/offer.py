@@ -15,6 +15,7 @@ from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
 from services.orchestrator.tools.ports import Conditional, Provided, Tailored, Toolbox
+from services.orchestrator.workflow.arguments import admit
 
 _log = logging.getLogger(__name__)
 # Tools that look into the sources beside `search`.
@@ -54,11 +55,14 @@ class Offers:
     ) -> Offer:
         """Return the offer; raise InvalidRequest when a caller's tool has no valid schema.
 
+        Raises WorkflowInvalid, and InvalidRequest for a question that a workflow cannot take.
+
         Tools that people answer are offered only when somebody is there (`answerable`).
         """
         _check(client_tools)
         exposed = expose(agent)
         if agent.type is AgentType.WORKFLOW:  # it calls no model itself; its nodes say what they call
+            admit(agent, question)
             return Offer(tools=(), sources=exposed.search or ())
         denied = tuple(b for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when)
         withheld: dict[str, str] = {}

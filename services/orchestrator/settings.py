@@ -27,6 +27,8 @@ class Settings:
     models_secret: Secret = Secret("")
     # Networks, beside the public ones, that users' own models may be in, such as 10.1.0.0/16.
     model_networks: tuple[str, ...] = ()
+    # The same for the tool http_request, which sends the requests of workflows.
+    http_networks: tuple[str, ...] = ()
 
     retrieval_target: str = "127.0.0.1:9102"
     sandbox_target: str = "127.0.0.1:9103"
@@ -87,8 +89,9 @@ class Settings:
         for name in ("off_topic_below", "small_talk_from", "small_talk_topic_below", "hint_from"):
             if not 0.0 <= (score := getattr(self, f"route_{name}")) <= 1.0:
                 raise ValueError(f"ROUTE_{name.upper()}: a score lies between 0 and 1, {score:g} does not")
-        for network in self.model_networks:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise ValueError(f"MODEL_NETWORKS: {error}") from error
+        for field in ("model_networks", "http_networks"):
+            for network in getattr(self, field):
+                try:
+                    ipaddress.ip_network(network)
+                except ValueError as error:
+                    raise ValueError(f"{field.upper()}: {error}") from error

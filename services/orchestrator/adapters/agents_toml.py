@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from services.chassis.canonical import canonical_json
+from services.orchestrator.agents.directory import built_in
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.checks import check_schema
 from services.orchestrator.domain.agent import (
@@ -22,6 +23,7 @@ from services.orchestrator.domain.agent import (
 )
 from services.orchestrator.domain.messages import Budget, OutputFormat, Sampling
 from services.orchestrator.routing.config import router_json
+from services.orchestrator.workflow.validate import validate
 
 
 class AgentsInvalid(ValueError):
@@ -43,6 +45,7 @@ _KEYS = frozenset(
         "language",
         "router",
         "version",
+        "workflow",
     }
 )
 _PROMPT_KEYS = frozenset({"template", "description", "version"})
@@ -51,13 +54,36 @@ _PROMPT_KEYS = frozenset({"template", "description", "version"})
 def load_agents(path: Path, prompts: Prompts) -> tuple[Agent, ...]:
     """Return the agents of `path`, none when the file does not exist; raise AgentsInvalid for the first wrong one."""
     known = {prompt.name for prompt in load_prompts(path, prompts)}
-    agents = tuple(_agent(name, table, prompts) for name, table in _tables(path, "agents").items())
+    tables = _tables(path, "agents")
+    names = {*tables, *(agent.name for agent in built_in())}
+    agents = tuple(
+        _agent(name, _with_workflow(name, table, path.parent, names), prompts) for name, table in tables.items()
+    )
     for agent in agents:
         if agent.prompt_name and agent.prompt_name not in known:
             raise AgentsInvalid(
                 f"agent '{agent.name}': there is no [prompts.{agent.prompt_name}]; the file has {sorted(known)}"
             )
     return agents
+
+
+def _with_workflow(name: str, table: Mapping[str, Any], folder: Path, agents: Collection[str]) -> Mapping[str, Any]:
+    """Return the table with the text of its workflow in place of the file's name, which is relative to `folder`."""
+    if "workflow" not in table:
+        if table.get("type") == "workflow":
+            raise AgentsInvalid(f"agent '{name}': an agent of type workflow needs workflow = \"FILE.yaml\"")
+        return table
+    file = folder / str(table["workflow"])
+    if table.get("type", "workflow") != "workflow":
+        raise AgentsInvalid(f"agent '{name}': it has a workflow, so its type is workflow, not {table['type']}")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AgentsInvalid(f"agent '{name}': its workflow '{file}' cannot be read: {error}") from error
+    if problems := validate(text, agents=agents):
+        said = "\n".join(f"  {problem}" for problem in problems)
+        raise AgentsInvalid(f"agent '{name}': the workflow '{file}' is not valid:\n{said}")
+    return {**table, "type": "workflow", "workflow": text}
 
 
 def load_prompts(path: Path, prompts: Prompts) -> tuple[Prompt, ...]:
@@ -112,6 +138,7 @@ def _agent(name: str, table: Mapping[str, Any], prompts: Prompts) -> Agent:
             prompt_name=table.get("prompt_name", ""),
             router_json=router_json(table["router"]) if "router" in table else b"",
             version=table.get("version", 1),
+            workflow_yaml=table.get("workflow", ""),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise AgentsInvalid(f"agent '{name}': {error}") from error

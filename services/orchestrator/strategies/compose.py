@@ -10,6 +10,8 @@ from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.gate import Gate
 from services.orchestrator.loop import Loop
+from services.orchestrator.models.ports import Catalogue
+from services.orchestrator.offer import Offers
 from services.orchestrator.routing.by_embeddings import EmbeddingClassifier
 from services.orchestrator.routing.by_model import ModelClassifier
 from services.orchestrator.routing.config import ClassifierKind
@@ -21,6 +23,11 @@ from services.orchestrator.strategies.direct import Direct
 from services.orchestrator.strategies.ports import Strategies, Strategy
 from services.orchestrator.strategies.research.plan import Planner
 from services.orchestrator.strategies.research.research import ResearchStrategy
+from services.orchestrator.strategies.workflow.agents import AgentNodes, AgentsByName
+from services.orchestrator.strategies.workflow.calls import Calls
+from services.orchestrator.strategies.workflow.nodes import Nodes
+from services.orchestrator.strategies.workflow.strategy import WorkflowStrategy
+from services.orchestrator.tools.ports import Toolbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,10 @@ class Means:
     embedder: TextEmbedder
     router: RouterSettings
     ids: Ids
+    toolbox: Toolbox
+    offers: Offers
+    agents: AgentsByName
+    catalogue: Catalogue
 
 
 def compose_strategies(means: Means) -> Strategies:
@@ -50,8 +61,11 @@ def compose_strategies(means: Means) -> Strategies:
         AgentType.CLASSIC: direct,
         AgentType.AGENTIC: direct,
         AgentType.RESEARCH: research,
-        AgentType.WORKFLOW: direct,
     }
+    # Workflows lead agents of every kind, other workflows among them; routers stand before whole runs only.
+    calls = Calls(means.toolbox, means.gate)
+    agents = AgentNodes(means.agents, means.offers, calls, means.catalogue, strategies)
+    strategies[AgentType.WORKFLOW] = WorkflowStrategy(Nodes(agents, calls), calls)
     router = Router(
         {
             ClassifierKind.MODEL: ModelClassifier(means.consultant),

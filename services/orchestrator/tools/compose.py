@@ -14,11 +14,13 @@ from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
 from services.orchestrator.tools.current_time import CurrentTimeTool
 from services.orchestrator.tools.fetch_page import FetchPageTool
 from services.orchestrator.tools.http_client import CheckedHttpClient, guard_of
+from services.orchestrator.tools.http_request import HttpRequestTool
 from services.orchestrator.tools.library import Library, Web
 from services.orchestrator.tools.list_files import ListFilesTool
 from services.orchestrator.tools.openapi.services import HttpServices
 from services.orchestrator.tools.ports import Tool
 from services.orchestrator.tools.read_document import ReadDocumentTool
+from services.orchestrator.tools.request_approval import RequestApprovalTool
 from services.orchestrator.tools.run_code import RunCodeTool
 from services.orchestrator.tools.search import SearchTool
 from services.orchestrator.tools.search_web import SearchWebTool
@@ -35,6 +37,7 @@ class ToolNeeds:
     sandbox: Sandbox
     catalogue: Catalogue
     clock: Clock
+    http: CheckedHttpClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,4 +74,6 @@ def own_tools(needs: ToolNeeds) -> tuple[Tool, ...]:
         CurrentTimeTool(needs.clock),
         AskUserTool(),
         WaitForUserTool(),
+        HttpRequestTool(needs.http),
+        RequestApprovalTool(),
     )
