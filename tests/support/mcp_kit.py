@@ -121,7 +121,7 @@ async def serving(app: ASGIApp, inner: Starlette | None = None) -> AsyncIterator
 @asynccontextmanager
 async def local_server() -> AsyncIterator[str]:
     """Run the server over HTTP in this process, which is cheaper than one of its own, and yield its endpoint."""
-    async with serving(desk_server.streamable_http_app(stateless_http=True)) as base:
+    async with serving(desk_server.streamable_http_app()) as base:
         yield f"{base}/mcp"
 
 

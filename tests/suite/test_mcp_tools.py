@@ -1,0 +1,105 @@
+"""A tool of an MCP server in a run: asked for, allowed, its own question answered, its picture shown to the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.mcp_kit import local_server
+from tests.support.suite import Suite, suite
+from tests.support.suite_steps import ask, follow, of, watch
+from tests.support.upstream import Upstream
+from tests.support.upstream_script import call, say
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CONFIG = """
+[mcp.servers.desk]
+url = "{url}"
+headers_env = {{ Authorization = "PROCTOR_TEST_DESK_KEY" }}
+trust_read_only = true
+
+[mcp.servers.old]
+url = "{url}"
+protocol = "legacy"
+suppress = ["read_*"]
+
+[mcp.servers.gone]
+url = "http://127.0.0.1:9/mcp"
+
+[agents.clerk]
+tools = ["desk__*", "old__order"]
+"""
+KEY = "Bearer desk-s3cret-9f"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(upstream: Upstream) -> AsyncIterator[Suite]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROCTOR_TEST_DESK_KEY", KEY)
+        services = ("approval", "retrieval", "orchestrator")
+        async with (
+            local_server() as url,
+            suite(model=upstream.base_url, config=CONFIG.format(url=url), services=services) as started,
+        ):
+            yield started
+
+
+async def decide(running: Suite, run_id: str, **decision: Any) -> list[dict[str, Any]]:
+    """Decide the one call that waits and return the run's events up to its next pause or end."""
+    (pending,) = (await running.http.get(f"/v1/runs/{run_id}")).json()["pending"]
+    body = {"decisions": [{"call_id": pending["call_id"], **decision}], "hold": 0}
+    return [event async for event in follow(running, "POST", f"/v1/runs/{run_id}/resume", body=body)]
+
+
+@pytest.mark.parametrize("server", ["desk", "old"])
+async def test_a_tool_is_asked_for_allowed_and_its_question_answered(
+    running: Suite, upstream: Upstream, server: str
+) -> None:
+    name = f"{server}__order"
+    upstream.script(call(name, json.dumps({"thing": "cup", "reason": "they want one"})), say("A red cup is ordered."))
+    events = await ask(running, "Order a cup.", agent_id="clerk", hold=0)
+    run_id = events[0]["run_id"]
+    assert of(events, "approval_requested")[0]["tool"] == name
+
+    events = await decide(running, run_id, approval={"verdict": "approve"})
+    (asked,) = of(events, "questions_asked")
+    assert "The tool server" in asked["questions_json"][0]["text"]
+    await decide(running, run_id, answers={"answers": {"colour": "red", "pieces": 2}})
+    events = await watch(running, run_id)
+
+    assert events[-1]["kind"] == "run_completed"
+    (finished,) = of(events, "tool_call_finished")
+    assert finished["preview"].count("Ordered 2 red cup, gift: False.") == 1
+    assert len(of(events, "tool_call_started")) == 1
+    assert "Ordered 2 red cup" in upstream.requests[-1].last_text
+
+
+async def test_what_a_server_calls_read_only_runs_unasked_where_the_operator_trusts_it(
+    running: Suite, upstream: Upstream
+) -> None:
+    upstream.script(call("desk__read_ticket", json.dumps({"number": 3, "reason": "to read"})), say("It is stuck."))
+
+    events = await ask(running, "What is ticket 3?", agent_id="clerk")
+
+    assert of(events, "approval_requested") == []
+    assert "Ticket 3: the lift is stuck." in upstream.requests[-1].last_text
+    offered = {tool["function"]["name"] for tool in upstream.requests[-1].body["tools"]}
+    assert "old__order" in offered
+    assert "old__create_ticket" not in offered
+    assert not any(name.startswith("gone__") for name in offered)
+
+
+async def test_no_secret_of_a_server_is_kept_anywhere(running: Suite, upstream: Upstream) -> None:
+    upstream.script(call("desk__create_ticket", json.dumps({"title": "x", "reporter": {"name": "a"}})), say("Done."))
+    events = await ask(running, "Create a ticket.", agent_id="clerk", hold=0)
+    await decide(running, events[0]["run_id"], approval={"verdict": "approve"})
+    await watch(running, events[0]["run_id"])
+
+    for path in Path(running.folder).rglob("*"):
+        if path.is_file():
+            assert b"desk-s3cret" not in path.read_bytes(), path
