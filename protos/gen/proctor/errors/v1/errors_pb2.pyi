@@ -112,6 +112,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The memory does not exist or is another user's. NOT_FOUND."""
     ERROR_REASON_MEMORY_FULL: _ErrorReason.ValueType  # 55
     """The user keeps as many memories as may be kept; erase some. FAILED_PRECONDITION."""
+    ERROR_REASON_TOOL_SERVER_UNREACHABLE: _ErrorReason.ValueType  # 56
+    """The server of a tool cannot be reached; metadata has `server`. UNAVAILABLE."""
+    ERROR_REASON_INPUT_REFUSED: _ErrorReason.ValueType  # 57
+    """A guardrail refused what was asked; the message says which and why. FAILED_PRECONDITION."""
+    ERROR_REASON_OUTPUT_REFUSED: _ErrorReason.ValueType  # 58
+    """A guardrail refused the answer; the message says which and why. FAILED_PRECONDITION."""
     ERROR_REASON_IN_USE: _ErrorReason.ValueType  # 51
     """The object is used by others, which the message names. FAILED_PRECONDITION."""
     ERROR_REASON_WORKFLOW_NODE_FAILED: _ErrorReason.ValueType  # 52
@@ -270,6 +276,12 @@ ERROR_REASON_MEMORY_NOT_FOUND: ErrorReason.ValueType  # 54
 """The memory does not exist or is another user's. NOT_FOUND."""
 ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 55
 """The user keeps as many memories as may be kept; erase some. FAILED_PRECONDITION."""
+ERROR_REASON_TOOL_SERVER_UNREACHABLE: ErrorReason.ValueType  # 56
+"""The server of a tool cannot be reached; metadata has `server`. UNAVAILABLE."""
+ERROR_REASON_INPUT_REFUSED: ErrorReason.ValueType  # 57
+"""A guardrail refused what was asked; the message says which and why. FAILED_PRECONDITION."""
+ERROR_REASON_OUTPUT_REFUSED: ErrorReason.ValueType  # 58
+"""A guardrail refused the answer; the message says which and why. FAILED_PRECONDITION."""
 ERROR_REASON_IN_USE: ErrorReason.ValueType  # 51
 """The object is used by others, which the message names. FAILED_PRECONDITION."""
 ERROR_REASON_WORKFLOW_NODE_FAILED: ErrorReason.ValueType  # 52
