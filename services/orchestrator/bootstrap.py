@@ -37,6 +37,7 @@ from services.orchestrator.agents.compose import Surroundings, compose_agents
 from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
 from services.orchestrator.agents.known_tools import ToolNames
 from services.orchestrator.agents.named_tools import NamedTools
+from services.orchestrator.agents.named_tools import NamedTools
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts

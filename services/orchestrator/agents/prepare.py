@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.orchestrator.agents.exposure import expose
+from services.orchestrator.agents.named_tools import NamedTools
 from services.orchestrator.agents.prompt import PromptContext, Prompts
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.counting import counter_for
@@ -22,21 +23,37 @@ PREFETCH_HITS = 6
 
 
 class Preparer:
-    """Makes the prompt of classic and agentic agents."""
+    """Makes the prompt of an agent."""
 
-    def __init__(self, retrieval: Retrieval, catalogue: Catalogue, prompts: Prompts, attachments: Attachments) -> None:
+    def __init__(
+        self,
+        retrieval: Retrieval,
+        catalogue: Catalogue,
+        prompts: Prompts,
+        attachments: Attachments,
+        named_tools: NamedTools,
+    ) -> None:
         self._retrieval = retrieval
         self._attachments = attachments
         self._catalogue = catalogue
         self._prompts = prompts
+        self._named_tools = named_tools
 
-    async def prepare(self, leg: Leg) -> None:
-        """Fetch, build the prompt, and save it: afterwards the first round can begin."""
+    async def prepare(self, leg: Leg) -> bool:
+        """Fetch, build the prompt, and save it: afterwards the first round can begin.
+
+        False when a tool that the template names waits for a person: it is called again once there is a decision.
+        """
         spec, progress = leg.spec, leg.progress
+        context = _context(leg)
+        results = await self._named_tools.run(leg, context)
+        if results is None:
+            return False
+        context = replace(context, results=results)
         facts: list[Fact] = []
         model = self._catalogue.get(spec.model)
         room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
-        room.take_fixed(self._system(leg, ""), spec.tools)
+        room.take_fixed(self._system(leg, context), spec.tools)
         read, notices = await self._attachments.read(
             progress.messages[progress.turn_start :], spec.principal, spec.run_id, sees=VISION in model.capabilities
         )
@@ -47,23 +64,17 @@ class Preparer:
         if documents and not in_system:
             turn = _with_documents(turn, documents)
         history = room.fit_history(progress.messages[: progress.turn_start])
-        system = self._system(leg, documents if in_system else "")
+        system = self._system(leg, replace(context, documents=documents) if in_system else context)
         progress.replace_messages([system, *history, *turn], 1 + len(history))
+        progress.pending = ()
         progress.phase = Phase.ROUND_START
         # A crash before it is written costs a search, which is made again.
         leg.save(*facts)
+        return True
 
-    def _system(self, leg: Leg, documents: str) -> Message:
+    def _system(self, leg: Leg, context: PromptContext) -> Message:
         spec = leg.spec
-        text = self._prompts.render(
-            spec.agent,
-            PromptContext(
-                today=leg.clock.now(),
-                tools=tuple(tool.name for tool in spec.tools),
-                user=spec.principal.user,
-                documents=documents,
-            ),
-        )
+        text = self._prompts.render(spec.agent, context)
         return text_message(Role.SYSTEM, f"{text}\n\n{spec.instructions}" if spec.instructions else text)
 
     async def _fetch(self, leg: Leg, room: Room, facts: list[Fact]) -> str:
@@ -91,6 +102,15 @@ class Preparer:
         read, new = leg.progress.evidence.add(findings)
         facts += [EvidenceAdded(evidence=item) for item in new]
         return render(read) if read else ""
+
+
+def _context(leg: Leg) -> PromptContext:
+    return PromptContext(
+        today=leg.clock.now(),
+        tools=tuple(tool.name for tool in leg.spec.tools),
+        user=leg.spec.principal.user,
+        question=_question(leg),
+    )
 
 
 def _question(leg: Leg) -> str:

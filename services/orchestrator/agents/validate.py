@@ -133,7 +133,7 @@ class AgentChecker:
             template = kept.template
         elif value.prompt_version:
             yield _at("prompt_version", "goes with prompt_name only")
-        for problem in template_problems(self._prompts, template, set(known) - set(self._tools.answered_by_people())):
+        for problem in template_problems(self._prompts, template, _runnable(value, known, self._tools)):
             yield _at(field, problem)
 
     async def _source_problems(self, principal: Principal, value: Agent) -> list[FieldViolation]:
@@ -220,6 +220,12 @@ def _tool_problems(value: Agent, known: Collection[str]) -> Problems:
             yield _at(f"tools[{place}].tool", text)
         if binding.deadline is not None and binding.deadline <= timedelta():
             yield _at(f"tools[{place}].deadline", "must be longer than 0 seconds")
+
+
+def _runnable(value: Agent, known: Collection[str], tools: KnownTools) -> set[str]:
+    """Return the tools that the agent has and that a template may name. Search is there where its sources say so."""
+    bound = {name for name in known if any(matches(binding.tool, {name}) for binding in value.tools)}
+    return ({*bound, "search"} if value.tools else set(known)) - set(tools.answered_by_people())
 
 
 def _form_problems(value: Agent) -> Problems:

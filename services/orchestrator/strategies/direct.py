@@ -18,6 +18,6 @@ class Direct:
 
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Prepare the prompt unless it stands, then loop."""
-        if leg.progress.phase is Phase.PREPARE:
-            await self._preparer.prepare(leg)
+        if leg.progress.phase is Phase.PREPARE and not await self._preparer.prepare(leg):
+            return LoopEnd.WAITING, None
         return await self._loop.run(leg)

@@ -38,8 +38,8 @@ class ResearchStrategy:
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Go on from where the research stands."""
         work = Work(leg, progress.decode(leg.progress.strategy))
-        if not leg.progress.strategy:
-            await self._prepare(work)
+        if not leg.progress.strategy and not await self._prepare(work):
+            return LoopEnd.WAITING, None
         while work.research.stage is progress.Stage.PLAN:
             if not await self._plan(work):
                 return LoopEnd.WAITING, None
@@ -50,13 +50,15 @@ class ResearchStrategy:
             await self._begin_answer(work)
         return await self._answer(leg)
 
-    async def _prepare(self, work: Work) -> None:
+    async def _prepare(self, work: Work) -> bool:
+        """Make the prompt; return False while a tool that it names waits for a person."""
         leg = work.leg
-        if leg.progress.phase is Phase.PREPARE:
-            await self._preparer.prepare(leg)
+        if leg.progress.phase is Phase.PREPARE and not await self._preparer.prepare(leg):
+            return False
         leg.progress.phase = Phase.PREPARE
         work.put(work.research)
         leg.save()
+        return True
 
     async def _plan(self, work: Work) -> bool:
         """Ask back or make the plan; return False while the user has not answered."""
@@ -71,7 +73,7 @@ class ResearchStrategy:
         facts = [Notice(code="plan_failed", text="No plan could be made; the question is one step.")]
         made = PlanMade(
             complexity=plan.complexity,
-            steps=tuple(PlanStep(step_id=step.step_id, title=step.title) for step in plan.steps),
+            steps=tuple(PlanStep(step_id=leg.path(step.step_id), title=step.title) for step in plan.steps),
         )
         work.put(replace(work.research, stage=progress.Stage.STEPS, complexity=plan.complexity, steps=plan.steps))
         await leg.commit(*(facts if plan.failed else ()), made)

@@ -1,0 +1,174 @@
+"""Agents and prompts kept over HTTP and used by runs: checked by the services that know, recorded, asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.suite import Suite
+from tests.support.suite_steps import ask, of, watch
+from tests.support.upstream import Upstream
+from tests.support.upstream_script import call, say
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+QUESTION = "What is the mileage rate for cars?"
+
+
+async def keep(running: Suite, **agent: Any) -> dict[str, Any]:
+    reply = await running.http.post("/v1/agents", json={"agent": agent})
+    assert reply.status_code == 201, reply.text
+    made: dict[str, Any] = reply.json()["agent"]
+    return made
+
+
+def system(upstream: Upstream) -> str:
+    return str(upstream.requests[-1].body["messages"][0]["content"])
+
+
+async def test_a_run_follows_a_kept_agent_and_records_its_version(running: Suite, upstream: Upstream) -> None:
+    made = await keep(running, name="finance", type="classic", prompt="You are {{ agent }}.", sources=["handbook"])
+    changed = made | {"prompt": "You are {{ agent }}, and brief.", "language": "de"}
+    second = (await running.http.put("/v1/agents/finance", json={"agent": changed})).json()["agent"]
+    assert (second["agent_id"], second["version"]) == (made["agent_id"], 2)
+    upstream.script(say("EUR 0.38 [1]."))
+    events = await ask(running, QUESTION, agent_id="finance")
+    (started,) = of(events, "run_started")
+    assert (started["agent_id"], started["agent_name"], started["agent_version"]) == (made["agent_id"], "finance", 2)
+    told = system(upstream)
+    assert told.startswith("You are finance, and brief.")
+    assert told.endswith("Answer in the language with the tag de, and think in it too.")
+    run = (await running.http.get(f"/v1/runs/{events[0]['run_id']}")).json()
+    assert (run["agent_id"], run["agent_version"]) == (made["agent_id"], 2)
+    versions = (await running.http.get("/v1/agents/finance/versions")).json()["versions"]
+    assert [version["version"] for version in versions] == [2, 1]
+    first = (await running.http.get("/v1/agents/finance", params={"version": 1})).json()["agent"]
+    assert first["prompt"] == "You are {{ agent }}."
+    lost = await running.http.put("/v1/agents/finance", json={"agent": changed})
+    assert (lost.status_code, lost.json()["reason"]) == (409, "CONFLICT")
+
+
+async def test_what_other_services_know_is_checked_when_it_is_saved(running: Suite) -> None:
+    wrong = {
+        "name": "wrong",
+        "sources": ["handbok"],
+        "tools": [
+            {"tool": "search", "policy": "ask", "when": "argz.query == ''"},
+            {"tool": "search", "policy": "quorum"},
+        ],
+        "model": "gpt-0",
+    }
+    reply = await running.http.post("/v1/agents", json={"agent": wrong, "validate_only": True})
+    assert reply.status_code == 400
+    problems = {violation["field"]: violation["description"] for violation in reply.json()["violations"]}
+    assert set(problems) == {
+        "agent.sources[0].source",
+        "agent.tools[0].when",
+        "agent.tools[1].quorum",
+        "agent.model",
+    }
+    assert "there are: handbook" in problems["agent.sources[0].source"]
+    assert "argz" in problems["agent.tools[0].when"]
+
+
+async def test_tools_that_a_template_names_run_before_the_first_call(running: Suite, upstream: Upstream) -> None:
+    await keep(
+        running,
+        name="prepared",
+        prompt='Today: {{ tool("current_time") }}\nFound: {{ tool("search", query=question) }}',
+        sources=["handbook"],
+    )
+    upstream.script(say("EUR 0.38 [1]."))
+    events = await ask(running, QUESTION, agent_id="prepared")
+    kinds = [event["kind"] for event in events]
+    assert kinds.index("tool_call_finished") < kinds.index("evidence_added") < kinds.index("answer_delta")
+    assert [call["name"] for call in of(events, "tool_call_started")] == ["current_time", "search"]
+    assert len(upstream.requests) == 1
+    told = system(upstream)
+    assert '<tool_result tool="search">' in told
+    assert "EUR 0.38 per kilometre" in told
+    (completed,) = of(events, "run_completed")
+    assert [c["number"] for c in completed["citations"] if c["cited"]] == [1]
+    assert completed["spent"]["tool_calls"] == 2
+
+
+async def test_a_named_tool_asks_like_every_other(running: Suite, upstream: Upstream) -> None:
+    await keep(
+        running,
+        name="careful",
+        prompt='{{ tool("search", query="mileage") }}',
+        tools=[{"tool": "search", "policy": "ask"}],
+    )
+    upstream.script(say("I was not allowed to search."))
+    events = await ask(running, QUESTION, agent_id="careful", hold=0)
+    assert events[-1]["kind"] == "run_paused"
+    assert not upstream.requests
+    assert not of(events, "tool_call_started")
+    (asked,) = of(events, "approval_requested")
+    decided = await running.http.post(f"/v1/approvals/{asked['approval_id']}/decision", json={"decision": "deny"})
+    assert decided.status_code == 200, decided.text
+    rest = await watch(running, events[0]["run_id"], events[-1]["sequence"])
+    assert rest[-1]["kind"] == "run_completed"
+    assert not of(rest, "tool_call_started")
+    assert [call["status"] for call in of(rest, "tool_call_finished")] == ["TOOL_STATUS_DENIED"]
+    assert '<tool_result tool="search">' in system(upstream)
+    assert "EUR 0.38" not in system(upstream)
+
+
+async def test_a_run_reads_the_prompt_that_its_agent_refers_to(running: Suite, upstream: Upstream) -> None:
+    body = {"name": "polite", "template": "Be polite to {{ user }}.", "shared": True}
+    made = await running.http.post("/v1/prompts", json={"prompt": body})
+    assert made.status_code == 201, made.text
+    await keep(running, name="host", prompt_name="polite", shared=True)
+    changed = made.json()["prompt"] | {"template": "Be kind to {{ user }}."}
+    assert (await running.http.put("/v1/prompts/polite", json={"prompt": changed})).status_code == 200
+    upstream.script(say("Hello."))
+    await ask(running, "Hello?", agent_id="host")
+    assert system(upstream).startswith("Be kind to local.")
+    refused = await running.http.delete("/v1/prompts/polite")
+    assert (refused.status_code, refused.json()["reason"]) == (409, "IN_USE")
+
+
+async def test_a_key_of_a_kept_agent_serves_it_alone_and_another_tenant_sees_nothing(
+    running: Suite, upstream: Upstream
+) -> None:
+    await keep(running, name="shop", prompt="You sell.", shared=True)
+    bound = await running.http.post(
+        "/v1/keys", json={"name": "site", "user": "site", "scopes": ["runs"], "agent": "shop"}
+    )
+    upstream.script(say("Sold."))
+    headers = {"Authorization": f"Bearer {bound.json()['key']}"}
+    sold = await running.http.post("/v1/runs", json={"input": "Hi"}, headers=headers | {"accept": "application/json"})
+    assert sold.status_code == 200, sold.text
+    assert system(upstream).startswith("You sell.")
+    other = await running.http.post("/v1/keys", json={"name": "rival", "tenant": "rival", "scopes": ["*"]})
+    rival = {"Authorization": f"Bearer {other.json()['key']}"}
+    for path in ("/v1/agents/shop", "/v1/agents/shop/versions", "/v1/prompts/polite"):
+        assert (await running.http.get(path, headers=rival)).status_code == 404, path
+    listed = (await running.http.get("/v1/agents", headers=rival)).json()["agents"]
+    assert {agent["name"] for agent in listed} == {"assistant", "classic"}
+    stolen = await running.http.delete("/v1/agents/shop", headers=rival)
+    assert (stolen.status_code, stolen.json()["reason"]) == (404, "AGENT_NOT_FOUND")
+
+
+async def test_sources_from_prefetch_and_search_are_merged_once(running: Suite, upstream: Upstream) -> None:
+    """CASES 45 under mixed exposure: the same source by both ways, by its name and by its id."""
+    (source,) = [s for s in (await running.http.get("/v1/sources")).json()["sources"] if s["name"] == "handbook"]
+    sources = [{"source": "handbook", "exposure": "prefetch"}, {"source": source["source_id"], "exposure": "agentic"}]
+    await keep(running, name="mixed", sources=sources)
+    upstream.script(
+        call("search", f'{{"query": "{QUESTION}", "reason": "to be sure"}}'),
+        call("search", '{"query": "quantum chromodynamics lattice", "reason": "to be thorough"}'),
+        say("EUR 0.38 [1]."),
+    )
+    events = await ask(running, QUESTION, agent_id="mixed")
+    found = [item["evidence"] for item in of(events, "evidence_added")]
+    assert [item["number"] for item in found] == list(range(1, len(found) + 1))
+    assert len({item["identity"] for item in found}) == len(found)
+    prefetched, searched, nothing = (request.last_text for request in upstream.requests)
+    assert "EUR 0.38" in prefetched
+    assert '<document number="1"' in prefetched
+    assert '<document number="1"' in searched
+    # A search that found nothing says so to the client and to the model.
+    assert [notice["code"] for notice in of(events, "notice")] == ["no_results"]
+    assert "found nothing" in nothing
