@@ -101,6 +101,19 @@ test("citations of the end mark evidence as cited or only read, and add what was
   assert.deepEqual(view.evidence.map((item) => [item.number, item.title, item.cited]), [[1, "A", false], [2, "B", true]]);
 });
 
+test("steps of a plan keep their stages, notices and withdrawn texts to themselves", () => {
+  const within = (kind, body) => event(kind, body, { step_id: "one" });
+  const view = run(
+    event("stage_changed", { stage: "STAGE_CALLING_TOOLS", text: "Working on the steps" }),
+    within("step_started", { step_id: "one", title: "One", kind: "research" }),
+    within("stage_changed", { stage: "STAGE_ANSWERING", text: "Answering" }),
+    within("notice", { code: "no_results", text: "Nothing." }),
+    within("answer_retracted", { model_call_id: "s", reason: "broke" }),
+  );
+  assert.equal(view.stage.text, "Working on the steps");
+  assert.deepEqual(view.entries.map((entry) => [entry.kind, entry.stepId]), [["step", ""], ["notice", "one"], ["retracted", "one"]]);
+});
+
 test("text of a research step is not the answer", () => {
   const view = run(event("answer_delta", { text: "step", model_call_id: "s" }, { step_id: "one" }), text("answer"));
   assert.equal(answerText(view), "answer");

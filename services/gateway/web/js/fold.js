@@ -59,7 +59,9 @@ const HANDLERS = {
   stage_changed(view, e, { at, stepId }) {
     const name = bare(e.stage, "STAGE_");
     const stage = { name, text: e.text ?? "", at };
-    const next = { ...view, stage, phase: name === "waiting" ? "waiting" : "running" };
+    // Steps of a plan work side by side: their stages would alternate in the one line there is for them.
+    const shown = view.steps[stepId]?.kind === "research" ? view.stage : stage;
+    const next = { ...view, stage: shown, phase: name === "waiting" ? "waiting" : "running" };
     return name === "retrieving" ? push(next, { kind: "stage", ...stage, stepId }) : next;
   },
   route_decided: (view, e, { at }) => {
@@ -68,7 +70,7 @@ const HANDLERS = {
   },
   thinking_delta: (view, e, meta) => appendText(view, "thinking", e, meta),
   answer_delta: (view, e, meta) => appendText(view, "text", e, meta),
-  answer_retracted(view, e, { at }) {
+  answer_retracted(view, e, { at, stepId }) {
     const entries = view.entries
       .filter((entry) => !(entry.kind === "thinking" && entry.modelCallId === e.model_call_id))
       .map((entry) => (entry.kind === "text" && entry.modelCallId === e.model_call_id ? { ...entry, retracted: true } : entry));
@@ -76,7 +78,7 @@ const HANDLERS = {
       Object.entries(view.calls).filter(([, call]) => !(call.state === "writing" && call.modelCallId === e.model_call_id)),
     );
     const kept = entries.filter((entry) => entry.kind !== "call" || Object.hasOwn(calls, entry.callId));
-    return push({ ...view, entries: kept, calls }, { kind: "retracted", at, text: e.reason ?? "" });
+    return push({ ...view, entries: kept, calls }, { kind: "retracted", at, text: e.reason ?? "", stepId });
   },
   tool_call_delta(view, e, { at, stepId }) {
     const known = view.calls[e.call_id];
@@ -154,7 +156,7 @@ const HANDLERS = {
   model_call_finished: (view, e, { at, stepId }) => ({ ...view, modelCalls: [...view.modelCalls, readModelCall(e, at, stepId)] }),
   history_compacted: (view, e, { at }) =>
     push(view, { kind: "compacted", at, before: integer(e.tokens_before), after: integer(e.tokens_after), messages: e.messages ?? 0 }),
-  notice: (view, e, { at }) => push(view, { kind: "notice", at, code: e.code ?? "", text: e.text ?? "" }),
+  notice: (view, e, { at, stepId }) => push(view, { kind: "notice", at, code: e.code ?? "", text: e.text ?? "", stepId }),
   run_paused: (view, e, { at }) => ({
     ...view, phase: "waiting", paused: { at, deadline: millis(e.deadline), pending: e.pending ?? [] },
   }),
