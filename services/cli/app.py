@@ -16,6 +16,7 @@ from services.cli.approvals import approval_row, export_audit, show_audit, verif
 from services.cli.ask import Decider, ask, decide, follow
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
+from services.cli.memories import memories
 from services.cli.show import plain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -28,6 +29,7 @@ app.add_typer(approvals, name="approvals")
 app.add_typer(sources, name="sources")
 app.add_typer(keys, name="keys")
 app.add_typer(agents, name="agents")
+app.add_typer(memories, name="memories")
 
 DataDir = Annotated[Path, typer.Option(help="Folder of databases, logs and sockets.", envvar="PROCTOR_DATA_DIR")]
 console = Console()

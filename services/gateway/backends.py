@@ -14,6 +14,7 @@ from proctor.approval.v1 import approval_service_pb2_grpc as approval
 from proctor.orchestrator.v1 import agent_service_pb2_grpc as agents
 from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifacts
 from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversations
+from proctor.orchestrator.v1 import memory_service_pb2_grpc as memories
 from proctor.orchestrator.v1 import model_service_pb2_grpc as models
 from proctor.orchestrator.v1 import run_service_pb2_grpc as runs
 from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage
@@ -41,6 +42,7 @@ class Backends:
     artifacts: artifacts.ArtifactServiceAsyncStub
     conversations: conversations.ConversationServiceAsyncStub
     usage: usage.UsageServiceAsyncStub
+    memories: memories.MemoryServiceAsyncStub
     retrieval: retrieval.RetrievalServiceAsyncStub
     sources: sources.SourceServiceAsyncStub
     approvals: approval.ApprovalServiceAsyncStub
@@ -63,6 +65,7 @@ def connect(channels: Mapping[str, Channel]) -> Backends:
         artifacts=artifacts.ArtifactServiceStub(orchestrator),
         conversations=conversations.ConversationServiceStub(orchestrator),
         usage=usage.UsageServiceStub(orchestrator),
+        memories=memories.MemoryServiceStub(orchestrator),
         retrieval=retrieval.RetrievalServiceStub(retrieval_channel),
         sources=sources.SourceServiceStub(retrieval_channel),
         approvals=approval.ApprovalServiceStub(channels["approval"]),

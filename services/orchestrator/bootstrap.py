@@ -14,6 +14,7 @@ import grpc
 from proctor.orchestrator.v1 import agent_service_pb2_grpc as agent_grpc
 from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifact_grpc
 from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversation_grpc
+from proctor.orchestrator.v1 import memory_service_pb2_grpc as memory_grpc
 from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
 from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
 from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
@@ -31,6 +32,7 @@ from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
 from services.orchestrator.adapters.sources_grpc import GrpcSources
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.adapters.sql.definitions import AGENTS, PROMPTS, SqlDefinitions
+from services.orchestrator.adapters.sql.memories import SqlMemories
 from services.orchestrator.adapters.sql.own_models import SqlOwnModels
 from services.orchestrator.adapters.stored_media import StoredMedia
 from services.orchestrator.agents.compose import Surroundings, compose_agents
@@ -55,6 +57,7 @@ from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
 from services.orchestrator.loop import Loop
 from services.orchestrator.mcp.servers import McpServers
+from services.orchestrator.memory.memories import Memories
 from services.orchestrator.metrics import RunMetrics, StreamMetrics
 from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
@@ -67,6 +70,7 @@ from services.orchestrator.routing.router import RouterSettings
 from services.orchestrator.rpc import ArtifactServicer, RunServicer
 from services.orchestrator.rpc_agents import AgentServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
+from services.orchestrator.rpc_memories import MemoryServicer
 from services.orchestrator.rpc_models import ModelServicer
 from services.orchestrator.runner import Runner
 from services.orchestrator.runs import Runs
@@ -94,6 +98,7 @@ GRPC_SERVICES = (
     "proctor.orchestrator.v1.ArtifactService",
     "proctor.orchestrator.v1.ConversationService",
     "proctor.orchestrator.v1.UsageService",
+    "proctor.orchestrator.v1.MemoryService",
 )
 
 
@@ -214,6 +219,7 @@ class _Orchestrator:
             retrieval=retrieval,
             library=GrpcLibrary(channels.retrieval, platform.signer, seconds),
             web=GrpcWeb(channels.retrieval, platform.signer, SERVICE, clock, seconds),
+            memories=Memories(SqlMemories(database.engine), clock),
             sandbox=sandbox,
             catalogue=models.catalogue,
             clock=clock,
@@ -347,7 +353,11 @@ class _Orchestrator:
             ModelServicer(models.catalogue, models.own),
             ArtifactServicer(artifacts),
         )
-        self._keepers = (ConversationServicer(database.conversations), UsageServicer(database.usage, clock))
+        self._keepers = (
+            ConversationServicer(database.conversations),
+            UsageServicer(database.usage, clock),
+            MemoryServicer(needs.memories),
+        )
 
     def register(self, server: grpc.aio.Server) -> None:
         runs, agents, models, artifacts = self._servicers
@@ -355,9 +365,10 @@ class _Orchestrator:
         agent_grpc.add_AgentServiceServicer_to_server(agents, server)
         model_grpc.add_ModelServiceServicer_to_server(models, server)
         artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
-        conversations, usage = self._keepers
+        conversations, usage, memories = self._keepers
         conversation_grpc.add_ConversationServiceServicer_to_server(conversations, server)
         usage_grpc.add_UsageServiceServicer_to_server(usage, server)
+        memory_grpc.add_MemoryServiceServicer_to_server(memories, server)
 
     async def start(self) -> None:
         await self._models.start()

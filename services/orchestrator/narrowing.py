@@ -25,9 +25,9 @@ def narrow(
     """
     if len(tools) <= limit:
         return tuple(tools), ()
-    wanted = _words(question)
-    names = [_words(tool.name) for tool in tools]
-    texts = [_words(tool.description) for tool in tools]
+    wanted = words(question)
+    names = [words(tool.name) for tool in tools]
+    texts = [words(tool.description) for tool in tools]
     seen_in = Counter(word for name, text in zip(names, texts, strict=True) for word in name | text)
     rarity = {word: math.log(1 + len(tools) / count) for word, count in seen_in.items()}
 
@@ -43,12 +43,12 @@ def narrow(
     return kept, tuple(tool.name for i, tool in enumerate(tools) if i not in chosen)
 
 
-def _words(text: str) -> set[str]:
+def words(text: str) -> set[str]:
     """Return words without their plural's s, and bigrams of CJK runs."""
-    words: set[str] = set()
+    found_words: set[str] = set()
     for found in _WORD.findall(_CAMEL.sub(" ", text).lower()):
         if found[0] >= "\u3040":
-            words |= {found[i : i + 2] for i in range(max(len(found) - 1, 1))}
+            found_words |= {found[i : i + 2] for i in range(max(len(found) - 1, 1))}
         else:
-            words.add(found.removesuffix("s") if len(found) > 3 else found)
-    return words
+            found_words.add(found.removesuffix("s") if len(found) > 3 else found)
+    return found_words

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.tools_toml import open_databases, read_tools
+from services.orchestrator.memory.memories import Memories
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval, Sandbox
 from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
@@ -21,6 +22,7 @@ from services.orchestrator.tools.openapi.services import HttpServices
 from services.orchestrator.tools.ports import Tool
 from services.orchestrator.tools.read_document import ReadDocumentTool
 from services.orchestrator.tools.request_approval import RequestApprovalTool
+from services.orchestrator.tools.remember import RecallTool, RememberTool
 from services.orchestrator.tools.run_code import RunCodeTool
 from services.orchestrator.tools.search import SearchTool
 from services.orchestrator.tools.search_web import SearchWebTool
@@ -34,6 +36,7 @@ class ToolNeeds:
     retrieval: Retrieval
     library: Library
     web: Web
+    memories: Memories
     sandbox: Sandbox
     catalogue: Catalogue
     clock: Clock
@@ -70,6 +73,8 @@ def own_tools(needs: ToolNeeds) -> tuple[Tool, ...]:
         SummarizeDocumentTool(needs.library, needs.catalogue),
         SearchWebTool(needs.web),
         FetchPageTool(needs.web),
+        RememberTool(needs.memories),
+        RecallTool(needs.memories),
         RunCodeTool(needs.sandbox),
         CurrentTimeTool(needs.clock),
         AskUserTool(),
