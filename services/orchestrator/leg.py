@@ -53,7 +53,7 @@ class Leg:
         has. The caps of the run hold as well.
         """
         root = self.root or self
-        path = f"{self.step_id}.{step_id}" if self.step_id else step_id
+        path = self.path(step_id)
         progress = root.progress.branches.get(path)
         if progress is None:
             progress = Progress(
@@ -78,7 +78,11 @@ class Leg:
     def close_branch(self, step_id: str) -> None:
         """Forget a step that is done; the next checkpoint no longer holds it."""
         root = self.root or self
-        root.progress.branches.pop(f"{self.step_id}.{step_id}" if self.step_id else step_id, None)
+        root.progress.branches.pop(self.path(step_id), None)
+
+    def path(self, step_id: str) -> str:
+        """Return the id by which the whole run knows a step of this leg."""
+        return f"{self.step_id}.{step_id}" if self.step_id else step_id
 
     def checkpoint(self) -> Checkpoint:
         """Return the state of the whole run as it is now, to be committed."""

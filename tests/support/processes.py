@@ -75,11 +75,12 @@ async def processes(
     model: str,
     services: tuple[str, ...] = ("approval", "sandbox", "retrieval", "orchestrator"),
     wait: bool = True,
+    config: str = "",
     **environ: str,
 ) -> AsyncIterator[Processes]:
     """Start `services` and the gateway, wait until all serve, and kill whatever still runs at the end."""
     with short_folder() as folder:
-        variables = environment(folder, model, "") | {"PROCTOR_SIGNING_KEY": KEY, **environ}
+        variables = environment(folder, model, config) | {"PROCTOR_SIGNING_KEY": KEY, **environ}
         port = free_port()
         variables["PROCTOR_GATEWAY_LISTEN"] = f"127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as http:

@@ -122,10 +122,11 @@ class FakePreparer:
 
     prepared: int = 0
 
-    async def prepare(self, leg: Leg) -> None:
+    async def prepare(self, leg: Leg) -> bool:
         self.prepared += 1
         leg.progress.phase = Phase.ROUND_START
         leg.save()
+        return True
 
 
 @dataclass

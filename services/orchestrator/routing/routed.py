@@ -36,7 +36,8 @@ class Routed:
             return await self._small_talk.run(leg)
         if progress.strategy == OFF_TOPIC:
             return _say(leg, read_router(leg.spec.agent.router_json).off_topic_text)
-        if progress.phase is not Phase.PREPARE or progress.strategy or not _may_route(leg):
+        begun = progress.phase is not Phase.PREPARE or progress.strategy or progress.pending
+        if begun or not _may_route(leg):
             return await self._agent.run(leg)
         config, route = await self._router.route(leg)
         match route.choice:

@@ -108,6 +108,19 @@ async def test_the_answer_is_made_from_the_reports_and_what_they_cite_without_to
     assert all(r.output.is_text for r in made.oracle.asked(Purpose.ANSWER))
 
 
+async def test_research_inside_a_step_of_another_run_names_its_steps_by_their_path() -> None:
+    made = stand(two_steps(), library())
+    root = made.bench.leg
+    made.bench.leg = node = root.branch("node", root.spec, list(root.progress.messages), 1)
+    end, _ = await made.run()
+    assert (end, node.progress.answer, root.progress.answer) == (LoopEnd.ANSWERED, "Red and green [1][2].", "")
+    ids = ["node.step-1", "node.step-2"]
+    assert sorted(event.step_id for event in made.journal.of(StepStarted)) == ids
+    assert sorted(event.step_id for event in made.journal.of(StepFinished)) == ids
+    assert [step.step_id for step in made.journal.of(PlanMade)[0].steps] == ids
+    assert sorted(root.progress.branches) == ["node"]
+
+
 # --- the plan ----------------------------------------------------------------------------------------------------
 
 

@@ -80,7 +80,7 @@ class Steps:
         legs = [(step, self._branch(work, step)) for step in work.research.steps if step.is_open]
         for step, branch in legs:
             if step.state is StepState.PLANNED:
-                branch.post(StepStarted(step_id=step.step_id, title=step.title, kind=KIND))
+                branch.post(StepStarted(step_id=branch.step_id, title=step.title, kind=KIND))
                 work.change(replace(step, state=StepState.RUNNING))
         await leg.commit()
         begun = leg.clock.monotonic()
@@ -91,7 +91,7 @@ class Steps:
                 for step, branch in legs:
                     group.create_task(self._one(work, branch, step.step_id, waiting, failures))
         except TimeoutError:
-            await self._cut(work, [branch for step, branch in legs if step.step_id not in waiting], begun)
+            await self._cut(work, [pair for pair in legs if pair[0].step_id not in waiting], begun)
         steps = work.research.steps
         if failures and all(step.state is StepState.FAILED for step in steps) and not len(leg.progress.evidence):
             raise failures[0]
@@ -110,14 +110,14 @@ class Steps:
             _log.warning("a step failed: %s", error.message, extra={"run_id": branch.spec.run_id, "step": step_id})
             failures.append(error)
             await self._gate.abandon(branch)
-            await self._finish(work, branch, StepState.FAILED, f"This step failed: {error.message}", begun)
+            await self._finish(work, branch, step_id, StepState.FAILED, f"This step failed: {error.message}", begun)
             return
         if report is None:
             waiting.add(step_id)
             step = work.research.step(step_id)
             work.change(replace(step, seconds=step.seconds + branch.clock.monotonic() - begun))
             return
-        await self._finish(work, branch, StepState.DONE, report, begun)
+        await self._finish(work, branch, step_id, StepState.DONE, report, begun)
 
     async def _report(self, work: Work, branch: Leg, step_id: str) -> str | None:
         """Return the step's report; None while it waits for a decision."""
@@ -133,26 +133,26 @@ class Steps:
             branch.progress.phase = Phase.ROUND_START
             await branch.commit()
 
-    async def _cut(self, work: Work, branches: Sequence[Leg], begun: float) -> None:
+    async def _cut(self, work: Work, legs: Sequence[tuple[Step, Leg]], begun: float) -> None:
         """Stop steps whose time is up; what they wrote so far is their report."""
-        for branch in branches:
-            if not work.research.step(branch.step_id).is_open:
+        for step, branch in legs:
+            if not work.research.step(step.step_id).is_open:
                 continue
             await self._gate.abandon(branch)
             written = branch.progress.answer.strip()
             report = "\n\n".join(part for part in (written, "This step was stopped: the time was up.") if part)
-            await self._finish(work, branch, StepState.FAILED, report, begun)
+            await self._finish(work, branch, step.step_id, StepState.FAILED, report, begun)
 
-    async def _finish(self, work: Work, branch: Leg, state: StepState, report: str, begun: float) -> None:
+    async def _finish(self, work: Work, branch: Leg, step_id: str, state: StepState, report: str, begun: float) -> None:
         """Keep the step's report and forget its messages, in one checkpoint."""
-        step = work.research.step(branch.step_id)
+        step = work.research.step(step_id)
         seconds = step.seconds + branch.clock.monotonic() - begun
         work.change(replace(step, state=state, report=report[:REPORT_CHARACTERS], seconds=seconds))
-        work.leg.close_branch(branch.step_id)
+        work.leg.close_branch(step_id)
         summary = " ".join(report.split())
         await branch.commit(
             StepFinished(
-                step_id=step.step_id,
+                step_id=branch.step_id,
                 failed=state is StepState.FAILED,
                 summary=summary if len(summary) <= SUMMARY_CHARACTERS else f"{summary[: SUMMARY_CHARACTERS - 1]}…",
                 duration=timedelta(seconds=seconds),
