@@ -96,7 +96,7 @@ class AgentNodes:
             on_retraction=OnRetraction.EMIT,
             model=self._catalogue.get(model).model_id if model else base.model,
             sampling=agent.sampling,
-            sources=expose(agent).search or (),
+            sources=expose(agent).search or tuple(binding.source for binding in agent.sources),
             instructions=render(work.instructions, step.variables),
         )
         if not is_begun(step):

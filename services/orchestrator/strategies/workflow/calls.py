@@ -13,6 +13,7 @@ from services.orchestrator.domain.events import Stage, StageChanged, ToolCallPro
 from services.orchestrator.domain.messages import Message, Role, ToolCall, ToolSpec
 from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
+from services.orchestrator.leg import Leg
 from services.orchestrator.strategies.workflow.outcome import NodeFailed, Step
 from services.orchestrator.tools.ports import Conditional, Tailored, Toolbox
 
@@ -38,12 +39,13 @@ class Calls:
         self._gate = gate
 
     async def make(
-        self, step: Step, tool: str, arguments: Mapping[str, Any], agent: Agent | None = None
+        self, step: Step, tool: str, arguments: Mapping[str, Any], *, agent: Agent | None = None, reason: str = ""
     ) -> Called | None:
         """Return what came of calling `tool`, or None when people must decide first. Raises NodeFailed.
 
         The call is the only one of the step's own branch, so it goes on where it stood after a crash or a pause. Its
-        id says step and attempt: nothing else has it. `agent` carries policies of this step alone.
+        id says step and attempt: nothing else has it. `agent` carries policies of this step alone, `reason` is for
+        those who are asked.
         """
         specs = await self.specs(step, (tool,))
         spec = replace(step.leg.spec, tools=specs, agent=agent or step.leg.spec.agent)
@@ -51,7 +53,8 @@ class Calls:
         begun = is_begun(step)
         call = None
         if not begun:
-            call = ToolCall(call_id=call_id, name=tool, arguments_json=_canonical(arguments), reason=step.node.label)
+            reason = reason or f"Step '{step.node.label}' of the workflow '{step.leg.spec.agent.name}'."
+            call = ToolCall(call_id=call_id, name=tool, arguments_json=_canonical(arguments), reason=reason)
         branch = step.leg.branch(step.name, spec, [_asking(call)] if call else ())
         if call is not None:
             branch.progress.pending = (Pending(call=call),)
@@ -78,10 +81,10 @@ class Calls:
         return tuple(found)
 
     async def give_up(self, step: Step) -> None:
-        """Settle what a step that is given up has open, and forget the step."""
-        if is_begun(step):
-            await self._gate.abandon(step.leg.branch(step.name, step.leg.spec))
-        forget(step)
+        """Settle what a step that is given up has open, also inside it, and forget it."""
+        for branch in branches_of(step.leg, step.path):
+            await self._gate.abandon(branch)
+        forget(step.leg, step.path)
 
 
 def is_begun(step: Step) -> bool:
@@ -90,12 +93,18 @@ def is_begun(step: Step) -> bool:
     return step.path in root.progress.branches
 
 
-def forget(step: Step) -> None:
-    """Forget the step's branch, and those of the steps inside it."""
-    root = step.leg.root or step.leg
-    inside = [path for path in root.progress.branches if path.startswith(f"{step.path}.")]
-    for path in (step.path, *inside):
-        root.progress.branches.pop(path, None)
+def branches_of(leg: Leg, path: str) -> list[Leg]:
+    """Return the legs of a step's branch and of those of the steps inside it."""
+    root = leg.root or leg
+    inside = {p: b for p, b in root.progress.branches.items() if p == path or p.startswith(f"{path}.")}
+    return [replace(leg, progress=branch, step_id=each, root=root) for each, branch in inside.items()]
+
+
+def forget(leg: Leg, path: str) -> None:
+    """Forget a step's branch, and those of the steps inside it."""
+    root = leg.root or leg
+    for branch in branches_of(leg, path):
+        root.progress.branches.pop(branch.step_id, None)
 
 
 def value_of(text: str) -> Any:

@@ -117,22 +117,20 @@ class Drive:
         try:
             outcome = await self._tries(step)
         except NodeFailed as failure:
-            forget(step)
+            await self._calls.give_up(step)
             if not node.on_error:
                 self._finished(step, failure.message, failed=True)
                 raise WorkflowNodeFailed(node, failure.message) from failure
             self._position.results[node.node_id] = self._reads.kept(node.node_id, {"error": failure.message})
-            thread.move(node.on_error)
-            self._finished(step, failure.message, failed=True)
+            self._finished(step, failure.message, failed=True, target=node.on_error)
             return Went(target=node.on_error)
         match outcome:
             case Went():
-                forget(step)
+                forget(self._leg, step.path)
                 self._keep(node, outcome)
-                thread.move(outcome.target)
-                self._finished(step, outcome.summary)
+                self._finished(step, outcome.summary, target=outcome.target)
             case Ended():
-                self._finished(step, outcome.text)
+                self._finished(step, "")
             case Paused() | Forked():
                 self._sync()
         return outcome
@@ -144,10 +142,8 @@ class Drive:
         position.steps += 1
         thread.visit = position.visits[node.node_id] = position.visits.get(node.node_id, 0) + 1
         thread.entered = True
-        self._save(
-            self._step(thread, node),
-            StepStarted(step_id=self._step(thread, node).path, title=node.label, kind=node.kind.value),
-        )
+        path = self._step(thread, node).path
+        self._save(path, StepStarted(step_id=path, title=node.label, kind=node.kind.value))
 
     def _keep(self, node: Node, outcome: Went) -> None:
         self._position.results[node.node_id] = self._reads.kept(node.node_id, {**outcome.results, "error": ""})
@@ -168,10 +164,10 @@ class Drive:
                     raise
                 text = f"'{step.node.label}' failed and is tried again: {failure.message}"
                 wait = retry.wait_seconds * 2 ** (step.thread.attempt - 1)
-                forget(step)
+                await self._calls.give_up(step)
                 step.thread.attempt += 1
                 step.thread.worked = 0.0
-                self._save(step, Notice(code="node_retried", text=text[:SUMMARY_CHARACTERS]))
+                self._save(step.path, Notice(code="node_retried", text=text[:SUMMARY_CHARACTERS]))
                 await self._sleep(wait)
 
     async def _once(self, step: Step) -> Outcome:
@@ -185,7 +181,6 @@ class Drive:
         except TimeoutError:
             if not timer.expired():
                 raise
-            await self._calls.give_up(step)
             raise NodeFailed(f"it did not finish within {limit:g} s", again=True) from None
         except (ExpressionFailed, TemplateFailed) as error:
             raise NodeFailed(str(error)) from error
@@ -203,19 +198,23 @@ class Drive:
     def _step(self, thread: Thread, node: Node) -> Step:
         return Step(leg=self._leg, workflow=self._workflow, node=node, thread=thread, position=self._position)
 
-    def _finished(self, step: Step, summary: str, *, failed: bool = False) -> None:
+    def _finished(self, step: Step, summary: str, *, failed: bool = False, target: str = "") -> None:
+        """Tell that a step is over, and where its thread stands now."""
         event = StepFinished(
             step_id=step.path,
             failed=failed,
             summary=summary[:SUMMARY_CHARACTERS],
             duration=timedelta(seconds=step.thread.worked),
         )
-        self._save(step, event)
+        path = step.path
+        if target:
+            step.thread.move(target)
+        self._save(path, event)
 
-    def _save(self, step: Step, *facts: StepStarted | StepFinished | Notice) -> None:
+    def _save(self, path: str, *facts: StepStarted | StepFinished | Notice) -> None:
         """Save the position with what is told. What a crash would only make again is not waited for."""
         self._sync()
-        self._leg.journal.save(self._leg.checkpoint(), *facts, step_id=step.path)
+        self._leg.journal.save(self._leg.checkpoint(), *facts, step_id=path)
 
     def _sync(self) -> None:
         """Put the position where every checkpoint finds it, also those of the steps' own."""

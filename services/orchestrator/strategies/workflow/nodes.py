@@ -123,7 +123,8 @@ class Nodes:
             "details": resolve(work.details, step.variables),
         }
         name = RequestApprovalTool.definition.name
-        called = await self._calls.make(step, name, arguments, _asking(step.leg.spec.agent, work))
+        agent = _asking(step.leg.spec.agent, work)
+        called = await self._calls.make(step, name, arguments, agent=agent, reason=arguments["message"])
         if called is None:
             return Paused()
         if called.status not in _REFUSED:
