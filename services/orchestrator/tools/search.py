@@ -27,6 +27,9 @@ _PARAMETERS = canonical_json(
     }
 )
 
+SOURCE_FAILED = "source_failed"
+NOT_SEARCHED = "Say that they could not be searched; what they hold is not known."
+
 
 class SearchTool:
     """Searches the run's sources and returns numbered evidence."""
@@ -54,6 +57,9 @@ class SearchTool:
             context.principal, arguments["query"], sources=context.sources, history=context.questions[-6:], top_k=HITS
         )
         notices = tuple((notice.code, notice.text) for notice in result.notices)
+        if not result.findings and (broken := [n.text for n in result.notices if n.code == SOURCE_FAILED]):
+            # Nothing found would be a statement about the documents, which nobody has looked into.
+            return ToolResult(text=" ".join((*broken, NOT_SEARCHED)), notices=notices, failed=True)
         if not result.findings:
             nothing = ("no_results", f"The search for “{arguments['query'][:120]}” found nothing.")
             return ToolResult(
