@@ -291,7 +291,7 @@ async def test_all_that_can_serve_is_kept(bench: Bench) -> None:
             model="own-1",
             prompt='{{ agent }}: {{ tool("current_time") }} {{ tool("search", query=question, top=-1, tags=["a"]) }}',
             sources=(SourceBinding(source="handbook"), SourceBinding(source="s1")),
-            tools=(ToolBinding(tool="crm/*"), ToolBinding(tool="search")),
+            tools=(ToolBinding(tool="crm/*"), ToolBinding(tool="current_time")),
             router_json=b'{"labels":{"topic":["Why?"]}}',
             language="zh-Hant-TW",
         ),
