@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Protocol
 
 from services.retrieval.embedding import EmbedWorker
 from services.retrieval.ingest import Ingest
@@ -16,12 +18,27 @@ log = logging.getLogger(__name__)
 RESTART_SECONDS = 5.0
 
 
+class Worker(Protocol):
+    """Works off a durable queue."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+
 class Background:
     """The background tasks."""
 
     def __init__(
-        self, ingest: Ingest, embed: EmbedWorker | None, index: ChunkIndex, purger: Purger, *, maintain_every: float
+        self,
+        ingest: Ingest,
+        embed: EmbedWorker | None,
+        index: ChunkIndex,
+        purger: Purger,
+        *,
+        maintain_every: float,
+        workers: Sequence[Worker] = (),
     ) -> None:
+        self._workers = workers
         self._ingest = ingest
         self._embed = embed
         self._index = index
@@ -48,15 +65,16 @@ class Background:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ingest.run())
             group.create_task(self._maintain())
-            if self._embed is not None:
-                group.create_task(self._make_vectors(self._embed))
+            for worker in (*filter(None, (self._embed,)), *self._workers):
+                group.create_task(self._keep(worker))
 
-    async def _make_vectors(self, worker: EmbedWorker) -> None:
+    async def _keep(self, worker: Worker) -> None:
         while True:
             try:
                 await worker.run()
             except Exception:
-                log.exception("the vector worker failed and starts again", extra={"event": "embed.failed"})
+                kind = type(worker).__name__
+                log.exception("%s failed and starts again", kind, extra={"event": "worker.failed", "worker": kind})
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _maintain(self) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, assert_never
 
 import grpc
-import httpx
 
 from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1.retrieval_service_pb2_grpc import add_RetrievalServiceServicer_to_server
 from proctor.retrieval.v1.source_service_pb2_grpc import add_SourceServiceServicer_to_server
-from services.chassis.clock import Clock
 from services.chassis.database import database_url, migrate, open_engine
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
@@ -26,28 +23,27 @@ from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
+from services.retrieval.adapters.sql.sites import SqlSites
 from services.retrieval.adapters.sql.sources import SqlSources
-from services.retrieval.adapters.web.checked_transport import CheckedTransport
-from services.retrieval.adapters.web.page_fetcher import FetchLimits, HttpPageFetcher
-from services.retrieval.adapters.web.providers import BraveSearch, DuckDuckGoSearch, SearxngSearch, TavilySearch
 from services.retrieval.anchors import measure
 from services.retrieval.background import Background
+from services.retrieval.bootstrap_web import open_crawler, open_web
 from services.retrieval.chunk import Cutting
 from services.retrieval.embedding import Embeddings, EmbedWorker
 from services.retrieval.extract import TextExtractor
 from services.retrieval.ingest import Ingest
 from services.retrieval.observe import ObservedEmbedder, ObservedSearch
-from services.retrieval.ports import ChunkIndex, Embedder, Parser, Rewriter, WebSearch
+from services.retrieval.ports import ChunkIndex, Embedder, Rewriter
 from services.retrieval.purge import Purger
 from services.retrieval.reading import Reader
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix
 from services.retrieval.rewrite import LocalRewriter
 from services.retrieval.rpc import RetrievalServicer, SourceServicer
 from services.retrieval.search import Search, Tuning
-from services.retrieval.settings import EmbedderChoice, IndexChoice, Settings, WebSearchChoice
+from services.retrieval.settings import EmbedderChoice, IndexChoice, Settings
+from services.retrieval.sites import Following
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Uploads
-from services.retrieval.web import Web
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -145,16 +141,26 @@ async def _assemble(
         ObservedSearch(search, platform.telemetry),
         library,
         Embeddings(embedder),
-        _open_web(settings, parser, clock, opened),
+        open_web(settings, parser, clock, opened),
         TextExtractor(parser, parser, settings.max_file_bytes),
     )
-    background = Background(ingest, worker, index, purger, maintain_every=settings.maintain_every)
+    sites = SqlSites(engine, clock)
+    await sites.recover()
+    crawler = open_crawler(settings, sites, documents, staging, ingest, purger, parser, clock, ids, opened)
+    following = Following(library, sources, sites, documents, purger, crawler, ids, most_pages=settings.site_pages)
+    background = Background(
+        ingest,
+        worker,
+        index,
+        purger,
+        maintain_every=settings.maintain_every,
+        workers=[crawler] * settings.sites_at_once if crawler else [],
+    )
 
     def register(server: grpc.aio.Server) -> None:
         add_RetrievalServiceServicer_to_server(retrieval, server)
-        add_SourceServiceServicer_to_server(
-            SourceServicer(library, Reader(sources, documents, passages), uploads), server
-        )
+        reader = Reader(sources, documents, passages)
+        add_SourceServiceServicer_to_server(SourceServicer(library, reader, uploads, following), server)
 
     return register, background
 
@@ -202,35 +208,6 @@ def _openai(base_url: str, key: Secret) -> AsyncOpenAI:
 
     # Local servers need no key, but the client does.
     return AsyncOpenAI(base_url=base_url, api_key=str.__str__(key) or "none", max_retries=1)
-
-
-def _open_web(settings: Settings, parser: Parser, clock: Clock, opened: AsyncExitStack) -> Web:
-    allowed = [ipaddress.ip_network(text) for text in settings.fetch_allow_networks]
-    client = httpx.AsyncClient(transport=CheckedTransport(allowed=allowed), follow_redirects=False, trust_env=False)
-    opened.push_async_callback(client.aclose)
-    limits = FetchLimits(seconds=settings.fetch_seconds, max_bytes=settings.fetch_bytes)
-    fetcher = HttpPageFetcher(client, parser, limits, clock) if settings.fetch_pages else None
-    return Web(_open_search(settings, client, opened), fetcher)
-
-
-def _open_search(settings: Settings, checked: httpx.AsyncClient, opened: AsyncExitStack) -> WebSearch | None:
-    key = str.__str__(settings.web_search_key)
-    match settings.web_search:
-        case WebSearchChoice.TAVILY:
-            return TavilySearch(checked, key)
-        case WebSearchChoice.BRAVE:
-            return BraveSearch(checked, key)
-        case WebSearchChoice.DUCKDUCKGO:
-            return DuckDuckGoSearch()
-        case WebSearchChoice.SEARXNG:
-            # The operator names this server, and it commonly stands beside us on a private network.
-            plain = httpx.AsyncClient(follow_redirects=False, trust_env=False)
-            opened.push_async_callback(plain.aclose)
-            return SearxngSearch(plain, settings.web_search_url)
-        case WebSearchChoice.NONE:
-            return None
-        case _:
-            assert_never(settings.web_search)
 
 
 def cutting(settings: Settings) -> Cutting:

@@ -111,6 +111,9 @@ class Documents(Protocol):
     async def get(self, source: Source, document_id: str) -> Document:
         """Return one document, or raise DocumentNotFound."""
 
+    async def at(self, source_id: str, path: str) -> Document | None:
+        """Return the document at this path of a source, or None."""
+
     async def remove(self, document: Document) -> None:
         """Forget the document and its passages. Leaves one Purge."""
 

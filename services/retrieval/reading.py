@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.chassis.errors import InvalidRequest
@@ -20,6 +20,13 @@ CHARACTERS = 20_000
 GAP = 2
 # Passages fetched in one go while reading.
 BATCH = 16
+
+
+_CALLED: tuple[Callable[[Document], str], ...] = (
+    lambda document: document.id,
+    lambda document: document.path,
+    lambda document: document.title,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +116,8 @@ class Reader:
 
     @staticmethod
     def _one(found: Sequence[Document], name: str, among: Sequence[Source]) -> Document:
-        for fits in (lambda one: one.id == name, lambda one: one.path == name, lambda one: one.title == name):
-            fitting = [document for document in found if fits(document)]
+        called = ([one for one in found if name == said(one)] for said in _CALLED)
+        for fitting in called:
             if len(fitting) == 1:
                 return fitting[0]
             if fitting:

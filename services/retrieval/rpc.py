@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,12 +14,13 @@ from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1 import source_service_pb2_grpc as source_grpc
 from services.chassis.errors import InvalidRequest
 from services.chassis.identity import current_principal
-from services.retrieval import codec
+from services.retrieval import codec, codec_sites
 from services.retrieval.domain.library import SourceCounts
 from services.retrieval.embedding import Embeddings
 from services.retrieval.extract import TextExtractor
 from services.retrieval.observe import Searching
 from services.retrieval.reading import Reader
+from services.retrieval.sites import Following
 from services.retrieval.sources import Library
 from services.retrieval.uploads import Part, Uploads
 from services.retrieval.web import Web
@@ -102,7 +104,8 @@ class RetrievalServicer(retrieval_grpc.RetrievalServiceServicer):
 class SourceServicer(source_grpc.SourceServiceServicer):
     """retrieval.v1.SourceService."""
 
-    def __init__(self, library: Library, reader: Reader, uploads: Uploads) -> None:
+    def __init__(self, library: Library, reader: Reader, uploads: Uploads, following: Following) -> None:
+        self._following = following
         self._library = library
         self._reader = reader
         self._uploads = uploads
@@ -174,6 +177,33 @@ class SourceServicer(source_grpc.SourceServiceServicer):
     ) -> source_pb.DeleteDocumentResponse:
         await self._library.delete_document(current_principal(), request.source_id, request.document_id)
         return source_pb.DeleteDocumentResponse()
+
+    async def SyncSite(
+        self, request: source_pb.SyncSiteRequest, context: Context
+    ) -> AsyncIterator[source_pb.SyncSiteResponse]:
+        steps = self._following.sync(
+            current_principal(),
+            request.source_id,
+            request.url,
+            max_pages=request.max_pages,
+            max_depth=request.max_depth,
+            every=request.every.ToTimedelta() if request.HasField("every") else None,
+        )
+        async with aclosing(steps):
+            async for step in steps:
+                yield codec_sites.from_step(step)
+
+    async def ListSites(self, request: source_pb.ListSitesRequest, context: Context) -> source_pb.ListSitesResponse:
+        page = await self._following.list_sites(
+            current_principal(), request.source_id, size=request.page_size, token=request.page_token
+        )
+        return source_pb.ListSitesResponse(
+            sites=[codec_sites.from_site(view) for view in page.sites], next_page_token=page.next_token
+        )
+
+    async def DeleteSite(self, request: source_pb.DeleteSiteRequest, context: Context) -> source_pb.DeleteSiteResponse:
+        count = await self._following.delete(current_principal(), request.source_id, request.site_id)
+        return source_pb.DeleteSiteResponse(documents=count)
 
 
 async def _parts(requests: AsyncIterator[source_pb.IngestDocumentsRequest]) -> AsyncIterator[Part]:

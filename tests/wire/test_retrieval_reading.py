@@ -47,7 +47,8 @@ async def listed(retrieval: Retrieval, **fields: object) -> source_pb.ListDocume
 async def test_a_document_is_read_to_its_end_in_steps_that_join(retrieval: Retrieval) -> None:
     whole = await read(retrieval, "long.md", max_characters=200_000)
 
-    pieces, offset = [], 0
+    pieces: list[source_pb.DocumentPart] = []
+    offset = 0
     while True:
         step = await read(retrieval, "long.md", offset=offset, max_characters=3_000)
         pieces.extend(step.parts)
@@ -60,7 +61,7 @@ async def test_a_document_is_read_to_its_end_in_steps_that_join(retrieval: Retri
     assert whole.characters == whole.parts[-1].end
     text = "\n\n".join(part.text for part in whole.parts)
     assert len(text) == whole.characters
-    assert all(text[part.start : part.end] == part.text for part in pieces)
+    assert [text[part.start : part.end] for part in pieces] == [part.text for part in pieces]
     assert sum(len(part.text) for part in pieces) == sum(len(part.text) for part in whole.parts)
     assert pieces[-1].where == "Long > Section 4"
     assert (await read(retrieval, "long.md", offset=10**9)).parts == []

@@ -82,6 +82,24 @@ class PageUnavailable(ServiceError):
     reason = "UNAVAILABLE"
 
 
+class PageGone(PageUnavailable):
+    """The page is no more."""
+
+
+class PageElsewhere(PageUnavailable):
+    """The page leads to another site."""
+
+
+class SiteNotFound(ServiceError):
+    """The site does not exist in this source."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "SITE_NOT_FOUND"
+
+    def __init__(self, site: str) -> None:
+        super().__init__(f"there is no site '{site}' in this source; list its sites", metadata={"site": site})
+
+
 class UnreadableFile(Exception):
     """A file cannot be ingested: a stable reason, and one sentence for people. It concerns that file alone."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from services.retrieval.domain.errors import UnreadableFile
 
@@ -43,12 +44,17 @@ def parser_for(path: Path, name: str) -> str:
     for recognises, kind in _BINARY:
         if recognises(head):
             raise UnreadableFile("UNSUPPORTED_DOCUMENT", f"the file is {kind}, which cannot be read")
+    if "://" in name:
+        # An address often ends in what made the page (.php) or in its query: what came is believed first.
+        if looks_like_html(head):
+            return "html"
+        name = urlsplit(name).path
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in TEXT_SUFFIXES:
         return TEXT_SUFFIXES[suffix]
     if suffix in CODE_SUFFIXES:
         return "code"
-    return "html" if _looks_like_html(head) else "text"
+    return "html" if looks_like_html(head) else "text"
 
 
 def _office(path: Path) -> str:
@@ -63,9 +69,10 @@ def _office(path: Path) -> str:
     raise UnreadableFile("UNSUPPORTED_DOCUMENT", "the file is an archive; add the files inside it")
 
 
-def _looks_like_html(head: bytes) -> bool:
+def looks_like_html(head: bytes) -> bool:
+    """Return whether a file that begins so is HTML."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return start.startswith((b"<!doctype html", b"<html"))
+    return start.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<meta"))
 
 
 _BINARY: tuple[tuple[Callable[[bytes], bool], str], ...] = (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from services.retrieval.adapters.child_process import ChildDied, ChildProcess
 from services.retrieval.domain.errors import UnreadableFile
+from services.retrieval.domain.sites import PageLinks
 from services.retrieval.domain.text import Block, BlockKind, Parsed
 
 WORKER = "services.retrieval.adapters.parsers.worker"
@@ -64,6 +65,21 @@ class ProcessParser:
         finally:
             self._idle.put_nowait(child)
             await asyncio.to_thread(out.unlink, missing_ok=True)
+
+    async def links(self, path: Path, url: str) -> PageLinks:
+        """Return where the page in this file leads, or raise UnreadableFile."""
+        child = await self._idle.get()
+        try:
+            reply = json.loads(await child.ask(json.dumps({"path": str(path), "links": url}).encode(), self._seconds))
+        except (TimeoutError, ChildDied):
+            raise UnreadableFile("TOO_SLOW", "reading the links of the page took too much time or memory") from None
+        finally:
+            self._idle.put_nowait(child)
+        if "reason" in reply:
+            raise UnreadableFile(reply["reason"], reply["message"])
+        return PageLinks(
+            found=tuple(reply["found"]), keep=reply["keep"], follow=reply["follow"], sitemap=reply["sitemap"]
+        )
 
     async def close(self) -> None:
         """End the processes."""

@@ -2,7 +2,8 @@
 
 `python -m services.retrieval.adapters.parsers.worker MEMORY_BYTES`. A job is {"path", "name", "out"}; the reply is {}
 or {"reason", "message"}. The output holds [media_type, title] and then [kind, level, page, text] for each block. A job
-with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind the other.
+with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind the other. A
+job with "links", the address that answered the file, has as its reply where the page leads (PageLinks).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import resource
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from services.retrieval.adapters import child_loop
@@ -26,6 +28,8 @@ def answer(line: bytes) -> bytes:
     """Do one job and return the reply."""
     job = json.loads(line)
     try:
+        if "links" in job:
+            return _links(Path(job["path"]), job["links"])
         if "pages" in job:
             return json.dumps({"sizes": _render(Path(job["path"]), Path(job["out"]), job["pages"])}).encode()
         parsed = _parse(Path(job["path"]), job["name"])
@@ -46,6 +50,12 @@ def _parse(path: Path, name: str) -> Parsed:
     module = importlib.import_module(f"services.retrieval.adapters.parsers.{parser_for(path, name)}")
     parsed: Parsed = module.parse(path, name)
     return parsed
+
+
+def _links(path: Path, url: str) -> bytes:
+    from services.retrieval.adapters.parsers.links import links
+
+    return json.dumps(asdict(links(path, url))).encode()
 
 
 def _render(path: Path, out: Path, most: int) -> list[int]:

@@ -191,6 +191,12 @@ class SqlDocuments:
             raise DocumentNotFound(document_id)
         return document
 
+    async def at(self, source_id: str, path: str) -> Document | None:
+        here = sa.and_(documents.c.source_id == source_id, documents.c.path == path)
+        async with self._read.begin() as connection:
+            row = (await connection.execute(documents.select().where(here))).first()
+        return None if row is None else to_document(row)
+
     async def remove(self, document: Document) -> None:
         # The terms are counted outside of the transaction, so a revision published meanwhile means counting again.
         while (current := await self._find(document.id)) is not None:

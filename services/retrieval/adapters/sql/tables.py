@@ -91,6 +91,54 @@ purges = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
 )
 
+sites = sa.Table(
+    "sites",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(255), nullable=False),
+    sa.Column("source_id", sa.String(32), sa.ForeignKey("sources.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("url", sa.String(1024), nullable=False),
+    sa.Column("max_pages", sa.Integer, nullable=False),
+    sa.Column("max_depth", sa.Integer, nullable=False),
+    # Seconds, NULL when it is read on demand alone.
+    sa.Column("every", sa.BigInteger, nullable=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("sync", sa.Integer, nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("cut", sa.Boolean, nullable=False),
+    sa.Column("read_bytes", sa.BigInteger, nullable=False),
+    sa.Column("synced_at", sa.BigInteger, nullable=True),
+    # When somebody may take it up: now, after a lease, or at its next sync; NULL is never.
+    sa.Column("due", sa.BigInteger, nullable=True),
+    sa.UniqueConstraint("source_id", "url", name="uq_sites_source_url"),
+    sa.Index("ix_sites_due", "due"),
+)
+
+# Pages of sites. `sync` is the sync that last named the page, `position` its turn in that sync, `number` the order in
+# which pages of the site were dealt with.
+site_pages = sa.Table(
+    "site_pages",
+    metadata,
+    sa.Column("site_id", sa.String(32), sa.ForeignKey("sites.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("url", sa.String(1024), primary_key=True),
+    sa.Column("sync", sa.Integer, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("depth", sa.Integer, nullable=False),
+    sa.Column("outcome", sa.String(16), nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("path", sa.String(1024), nullable=False),
+    sa.Column("passages", sa.BigInteger, nullable=False),
+    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("last_modified", sa.String(64), nullable=False),
+    # JSON array of addresses.
+    sa.Column("links", sa.Text, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Index("ix_site_pages_turn", "site_id", "sync", "outcome", "position"),
+    sa.Index("ix_site_pages_number", "site_id", "number"),
+    sa.Index("ix_site_pages_path", "path"),
+)
+
 
 def micros(at: datetime) -> int:
     """Return a time as the tables hold it."""

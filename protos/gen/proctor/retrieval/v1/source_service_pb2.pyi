@@ -5,6 +5,7 @@ Keeping sources and their documents."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -60,6 +61,78 @@ DOCUMENT_STATE_FAILED: DocumentState.ValueType  # 6
 """Not ingested; the reason says why."""
 Global___DocumentState: _TypeAlias = DocumentState  # noqa: Y015
 
+class _SiteState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SiteStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SiteState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SITE_STATE_UNSPECIFIED: _SiteState.ValueType  # 0
+    """Not a state; never sent."""
+    SITE_STATE_SYNCING: _SiteState.ValueType  # 1
+    """Its pages are being read."""
+    SITE_STATE_DONE: _SiteState.ValueType  # 2
+    """Every page has been read; pages that failed are told."""
+    SITE_STATE_FAILED: _SiteState.ValueType  # 3
+    """It could not be read; what was there before stays."""
+
+class SiteState(_SiteState, metaclass=_SiteStateEnumTypeWrapper):
+    """Where a site stands."""
+
+SITE_STATE_UNSPECIFIED: SiteState.ValueType  # 0
+"""Not a state; never sent."""
+SITE_STATE_SYNCING: SiteState.ValueType  # 1
+"""Its pages are being read."""
+SITE_STATE_DONE: SiteState.ValueType  # 2
+"""Every page has been read; pages that failed are told."""
+SITE_STATE_FAILED: SiteState.ValueType  # 3
+"""It could not be read; what was there before stays."""
+Global___SiteState: _TypeAlias = SiteState  # noqa: Y015
+
+class _PageOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PageOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAGE_OUTCOME_UNSPECIFIED: _PageOutcome.ValueType  # 0
+    """Not an outcome; never sent."""
+    PAGE_OUTCOME_ADDED: _PageOutcome.ValueType  # 1
+    """A new document."""
+    PAGE_OUTCOME_CHANGED: _PageOutcome.ValueType  # 2
+    """A document whose content changed."""
+    PAGE_OUTCOME_UNCHANGED: _PageOutcome.ValueType  # 3
+    """As it was."""
+    PAGE_OUTCOME_FOLLOWED: _PageOutcome.ValueType  # 4
+    """Read for its links alone: a sitemap, or a page that asks not to be kept."""
+    PAGE_OUTCOME_SKIPPED: _PageOutcome.ValueType  # 5
+    """Left out: robots.txt, another site, nothing to read."""
+    PAGE_OUTCOME_FAILED: _PageOutcome.ValueType  # 6
+    """Could not be read this time; what was there before stays."""
+    PAGE_OUTCOME_GONE: _PageOutcome.ValueType  # 7
+    """It is no more; its document is deleted."""
+
+class PageOutcome(_PageOutcome, metaclass=_PageOutcomeEnumTypeWrapper):
+    """What became of a page in a sync."""
+
+PAGE_OUTCOME_UNSPECIFIED: PageOutcome.ValueType  # 0
+"""Not an outcome; never sent."""
+PAGE_OUTCOME_ADDED: PageOutcome.ValueType  # 1
+"""A new document."""
+PAGE_OUTCOME_CHANGED: PageOutcome.ValueType  # 2
+"""A document whose content changed."""
+PAGE_OUTCOME_UNCHANGED: PageOutcome.ValueType  # 3
+"""As it was."""
+PAGE_OUTCOME_FOLLOWED: PageOutcome.ValueType  # 4
+"""Read for its links alone: a sitemap, or a page that asks not to be kept."""
+PAGE_OUTCOME_SKIPPED: PageOutcome.ValueType  # 5
+"""Left out: robots.txt, another site, nothing to read."""
+PAGE_OUTCOME_FAILED: PageOutcome.ValueType  # 6
+"""Could not be read this time; what was there before stays."""
+PAGE_OUTCOME_GONE: PageOutcome.ValueType  # 7
+"""It is no more; its document is deleted."""
+Global___PageOutcome: _TypeAlias = PageOutcome  # noqa: Y015
+
 @_typing.final
 class Topic(_message.Message):
     """One subject of a source. When a question names several topics and what was found leaves one out, it is searched for."""
@@ -104,6 +177,7 @@ class Source(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    SUMMARIES_PENDING_FIELD_NUMBER: _builtins.int
     source_id: _builtins.str
     """Id, given by the service."""
     name: _builtins.str
@@ -120,6 +194,8 @@ class Source(_message.Message):
     """Who owns it."""
     shared: _builtins.bool
     """Whether everyone of the tenant may read it; otherwise only its owner."""
+    summaries_pending: _builtins.int
+    """Documents whose summary is still to come; 0 also when no model makes summaries."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -141,10 +217,11 @@ class Source(_message.Message):
         owner: _builtins.str = ...,
         shared: _builtins.bool = ...,
         topics: _abc.Iterable[Global___Topic] | None = ...,
+        summaries_pending: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "description", b"description", "documents", b"documents", "name", b"name", "owner", b"owner", "passages", b"passages", "shared", b"shared", "source_id", b"source_id", "topics", b"topics", "vectors_pending", b"vectors_pending"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "description", b"description", "documents", b"documents", "name", b"name", "owner", b"owner", "passages", b"passages", "shared", b"shared", "source_id", b"source_id", "summaries_pending", b"summaries_pending", "topics", b"topics", "vectors_pending", b"vectors_pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -786,3 +863,289 @@ class DeleteDocumentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteDocumentResponse: _TypeAlias = DeleteDocumentResponse  # noqa: Y015
+
+@_typing.final
+class Site(_message.Message):
+    """A web address that a source follows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    MAX_PAGES_FIELD_NUMBER: _builtins.int
+    MAX_DEPTH_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    SYNCED_AT_FIELD_NUMBER: _builtins.int
+    site_id: _builtins.str
+    """Id."""
+    source_id: _builtins.str
+    """Id of its source."""
+    url: _builtins.str
+    """Where it begins: a page or a sitemap."""
+    max_pages: _builtins.int
+    """Most pages."""
+    max_depth: _builtins.int
+    """How many links deep pages are followed; 0 is the page alone. A sitemap's own pages always are."""
+    state: Global___SiteState.ValueType
+    """Where it stands."""
+    message: _builtins.str
+    """One sentence for people: why it failed or stopped early; empty otherwise."""
+    documents: _builtins.int
+    """Pages that are documents now."""
+    failed: _builtins.int
+    """Pages that failed in the last sync."""
+    waiting: _builtins.int
+    """Pages that the sync still has to read."""
+    @_builtins.property
+    def every(self) -> _duration_pb2.Duration:
+        """How often it is read again by itself; unset is never."""
+
+    @_builtins.property
+    def synced_at(self) -> _timestamp_pb2.Timestamp:
+        """When the last sync ended; unset before the first has."""
+
+    def __init__(
+        self,
+        *,
+        site_id: _builtins.str = ...,
+        source_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        max_pages: _builtins.int = ...,
+        max_depth: _builtins.int = ...,
+        every: _duration_pb2.Duration | None = ...,
+        state: Global___SiteState.ValueType = ...,
+        message: _builtins.str = ...,
+        documents: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        synced_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "synced_at", b"synced_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "every", b"every", "failed", b"failed", "max_depth", b"max_depth", "max_pages", b"max_pages", "message", b"message", "site_id", b"site_id", "source_id", b"source_id", "state", b"state", "synced_at", b"synced_at", "url", b"url", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Site: _TypeAlias = Site  # noqa: Y015
+
+@_typing.final
+class SitePage(_message.Message):
+    """One page of a site."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """Its address."""
+    outcome: Global___PageOutcome.ValueType
+    """What became of it."""
+    message: _builtins.str
+    """Why; empty when there is nothing to say."""
+    depth: _builtins.int
+    """Links between it and where the site begins."""
+    passages: _builtins.int
+    """Passages of its document."""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        outcome: Global___PageOutcome.ValueType = ...,
+        message: _builtins.str = ...,
+        depth: _builtins.int = ...,
+        passages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "message", b"message", "outcome", b"outcome", "passages", b"passages", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SitePage: _TypeAlias = SitePage  # noqa: Y015
+
+@_typing.final
+class SyncSiteRequest(_message.Message):
+    """Request of SyncSite."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    MAX_PAGES_FIELD_NUMBER: _builtins.int
+    MAX_DEPTH_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    source_id: _builtins.str
+    """Id or name of the source. Required."""
+    url: _builtins.str
+    """http or https address of a page or sitemap. The same address again changes the limits and syncs again. Required."""
+    max_pages: _builtins.int
+    """Most pages; 0 is 200. The operator sets a limit above."""
+    max_depth: _builtins.int
+    """How many links deep pages of the same host are followed; 0 is the page alone."""
+    @_builtins.property
+    def every(self) -> _duration_pb2.Duration:
+        """Read it again by itself this often, an hour or more; unset is never."""
+
+    def __init__(
+        self,
+        *,
+        source_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        max_pages: _builtins.int = ...,
+        max_depth: _builtins.int = ...,
+        every: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["every", b"every"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "max_depth", b"max_depth", "max_pages", b"max_pages", "source_id", b"source_id", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SyncSiteRequest: _TypeAlias = SyncSiteRequest  # noqa: Y015
+
+@_typing.final
+class SyncSiteResponse(_message.Message):
+    """Progress of a sync."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITE_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def site(self) -> Global___Site:
+        """The site as it stands."""
+
+    @_builtins.property
+    def page(self) -> Global___SitePage:
+        """A page that has been dealt with."""
+
+    def __init__(
+        self,
+        *,
+        site: Global___Site | None = ...,
+        page: Global___SitePage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "progress", b"progress", "site", b"site"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "progress", b"progress", "site", b"site"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_progress: _TypeAlias = _typing.Literal["site", "page"]  # noqa: Y015
+    _WhichOneofArgType_progress: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_progress) -> _WhichOneofReturnType_progress | None: ...
+
+Global___SyncSiteResponse: _TypeAlias = SyncSiteResponse  # noqa: Y015
+
+@_typing.final
+class ListSitesRequest(_message.Message):
+    """Request of ListSites."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    source_id: _builtins.str
+    """Id or name of the source. Required."""
+    page_size: _builtins.int
+    """Most sites of one page; 0 is 100."""
+    page_token: _builtins.str
+    """Token of the next page; empty is the first."""
+    def __init__(
+        self,
+        *,
+        source_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "source_id", b"source_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSitesRequest: _TypeAlias = ListSitesRequest  # noqa: Y015
+
+@_typing.final
+class ListSitesResponse(_message.Message):
+    """Response of ListSites."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    @_builtins.property
+    def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___Site]:
+        """Sites by address."""
+
+    def __init__(
+        self,
+        *,
+        sites: _abc.Iterable[Global___Site] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sites", b"sites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSitesResponse: _TypeAlias = ListSitesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteSiteRequest(_message.Message):
+    """Request of DeleteSite."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    SITE_ID_FIELD_NUMBER: _builtins.int
+    source_id: _builtins.str
+    """Id or name of the source. Required."""
+    site_id: _builtins.str
+    """The site. Required."""
+    def __init__(
+        self,
+        *,
+        source_id: _builtins.str = ...,
+        site_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["site_id", b"site_id", "source_id", b"source_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSiteRequest: _TypeAlias = DeleteSiteRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSiteResponse(_message.Message):
+    """Response of DeleteSite."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    documents: _builtins.int
+    """Documents that were deleted."""
+    def __init__(
+        self,
+        *,
+        documents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSiteResponse: _TypeAlias = DeleteSiteResponse  # noqa: Y015

@@ -70,6 +70,21 @@ class SourceServiceStub(object):
                 request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentRequest.SerializeToString,
                 response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentResponse.FromString,
                 _registered_method=True)
+        self.SyncSite = channel.unary_stream(
+                '/proctor.retrieval.v1.SourceService/SyncSite',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteResponse.FromString,
+                _registered_method=True)
+        self.ListSites = channel.unary_unary(
+                '/proctor.retrieval.v1.SourceService/ListSites',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesResponse.FromString,
+                _registered_method=True)
+        self.DeleteSite = channel.unary_unary(
+                '/proctor.retrieval.v1.SourceService/DeleteSite',
+                request_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteRequest.SerializeToString,
+                response_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteResponse.FromString,
+                _registered_method=True)
 
 
 class SourceServiceServicer(object):
@@ -128,6 +143,29 @@ class SourceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SyncSite(self, request, context):
+        """Brings a web page, the pages it leads to, or those of a sitemap into a source: the first time all, later what
+        changed; what has vanished is deleted. Progress comes back per page until the sync has ended; it goes on when the
+        caller leaves, and after a restart. Safe to retry: a sync that is under way is joined.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSites(self, request, context):
+        """Lists the sites of a source. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSite(self, request, context):
+        """Deletes a site with the documents it brought. Safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SourceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -165,6 +203,21 @@ def add_SourceServiceServicer_to_server(servicer, server):
                     servicer.DeleteDocument,
                     request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentRequest.FromString,
                     response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentResponse.SerializeToString,
+            ),
+            'SyncSite': grpc.unary_stream_rpc_method_handler(
+                    servicer.SyncSite,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteResponse.SerializeToString,
+            ),
+            'ListSites': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSites,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesResponse.SerializeToString,
+            ),
+            'DeleteSite': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSite,
+                    request_deserializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteRequest.FromString,
+                    response_serializer=proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -357,6 +410,87 @@ class SourceService(object):
             '/proctor.retrieval.v1.SourceService/DeleteDocument',
             proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentRequest.SerializeToString,
             proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteDocumentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SyncSite(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/proctor.retrieval.v1.SourceService/SyncSite',
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.SyncSiteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSites(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.retrieval.v1.SourceService/ListSites',
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.ListSitesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSite(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.retrieval.v1.SourceService/DeleteSite',
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteRequest.SerializeToString,
+            proctor_dot_retrieval_dot_v1_dot_source__service__pb2.DeleteSiteResponse.FromString,
             options,
             channel_credentials,
             insecure,

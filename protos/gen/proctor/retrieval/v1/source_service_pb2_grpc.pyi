@@ -52,6 +52,15 @@ class SourceServiceStub:
     """
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.DeleteDocumentRequest, _source_service_pb2.DeleteDocumentResponse]
     """Deletes one document with every chunk and vector. Safe to retry."""
+    SyncSite: _grpc.UnaryStreamMultiCallable[_source_service_pb2.SyncSiteRequest, _source_service_pb2.SyncSiteResponse]
+    """Brings a web page, the pages it leads to, or those of a sitemap into a source: the first time all, later what
+    changed; what has vanished is deleted. Progress comes back per page until the sync has ended; it goes on when the
+    caller leaves, and after a restart. Safe to retry: a sync that is under way is joined.
+    """
+    ListSites: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.ListSitesRequest, _source_service_pb2.ListSitesResponse]
+    """Lists the sites of a source. Safe to retry."""
+    DeleteSite: _grpc.UnaryUnaryMultiCallable[_source_service_pb2.DeleteSiteRequest, _source_service_pb2.DeleteSiteResponse]
+    """Deletes a site with the documents it brought. Safe to retry."""
 
 @_typing.type_check_only
 class SourceServiceAsyncStub(SourceServiceStub):
@@ -77,6 +86,15 @@ class SourceServiceAsyncStub(SourceServiceStub):
     """
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_source_service_pb2.DeleteDocumentRequest, _source_service_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
     """Deletes one document with every chunk and vector. Safe to retry."""
+    SyncSite: _aio.UnaryStreamMultiCallable[_source_service_pb2.SyncSiteRequest, _source_service_pb2.SyncSiteResponse]  # type: ignore[assignment]
+    """Brings a web page, the pages it leads to, or those of a sitemap into a source: the first time all, later what
+    changed; what has vanished is deleted. Progress comes back per page until the sync has ended; it goes on when the
+    caller leaves, and after a restart. Safe to retry: a sync that is under way is joined.
+    """
+    ListSites: _aio.UnaryUnaryMultiCallable[_source_service_pb2.ListSitesRequest, _source_service_pb2.ListSitesResponse]  # type: ignore[assignment]
+    """Lists the sites of a source. Safe to retry."""
+    DeleteSite: _aio.UnaryUnaryMultiCallable[_source_service_pb2.DeleteSiteRequest, _source_service_pb2.DeleteSiteResponse]  # type: ignore[assignment]
+    """Deletes a site with the documents it brought. Safe to retry."""
 
 class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Sources and ingest."""
@@ -141,5 +159,32 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_source_service_pb2.DeleteDocumentResponse, _abc.Awaitable[_source_service_pb2.DeleteDocumentResponse]]:
         """Deletes one document with every chunk and vector. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def SyncSite(
+        self,
+        request: _source_service_pb2.SyncSiteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_source_service_pb2.SyncSiteResponse], _abc.AsyncIterator[_source_service_pb2.SyncSiteResponse]]:
+        """Brings a web page, the pages it leads to, or those of a sitemap into a source: the first time all, later what
+        changed; what has vanished is deleted. Progress comes back per page until the sync has ended; it goes on when the
+        caller leaves, and after a restart. Safe to retry: a sync that is under way is joined.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSites(
+        self,
+        request: _source_service_pb2.ListSitesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_source_service_pb2.ListSitesResponse, _abc.Awaitable[_source_service_pb2.ListSitesResponse]]:
+        """Lists the sites of a source. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def DeleteSite(
+        self,
+        request: _source_service_pb2.DeleteSiteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_source_service_pb2.DeleteSiteResponse, _abc.Awaitable[_source_service_pb2.DeleteSiteResponse]]:
+        """Deletes a site with the documents it brought. Safe to retry."""
 
 def add_SourceServiceServicer_to_server(servicer: SourceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
