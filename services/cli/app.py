@@ -18,6 +18,7 @@ from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
 from services.cli.memories import memories
 from services.cli.show import plain
+from services.cli.tools import tools
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 runs = typer.Typer(no_args_is_help=True, help="Look at runs.")
@@ -30,6 +31,7 @@ app.add_typer(sources, name="sources")
 app.add_typer(keys, name="keys")
 app.add_typer(agents, name="agents")
 app.add_typer(memories, name="memories")
+app.add_typer(tools, name="tools")
 
 DataDir = Annotated[Path, typer.Option(help="Folder of databases, logs and sockets.", envvar="PROCTOR_DATA_DIR")]
 console = Console()

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from services.cli.layout import SANDBOX_PYTHON, sandbox_python
+from services.cli.show import plain
 
 OLDEST_BWRAP = (0, 8)
 LEAST_FREE = 1024**3
@@ -52,6 +53,7 @@ def examine(environ: Mapping[str, str], data_dir: Path, url: str) -> list[Findin
         lambda: data_folder(data_dir),
         lambda: front_door(url),
         lambda: model(environ),
+        lambda: tool_servers(url, environ.get("PROCTOR_API_KEY", "")),
         bubblewrap,
         namespaces,
         memory_groups,
@@ -124,6 +126,30 @@ def model(environ: Mapping[str, str]) -> Finding:
         remedy = "check OPENAI_API_KEY"
         return Finding(name="Model", grade=Grade.BAD, found=f"{endpoint} refuses the key", remedy=remedy)
     return good("Model", f"{endpoint} answers")
+
+
+def tool_servers(url: str, key: str) -> Finding:
+    """Every MCP server of proctor.toml answers the suite that runs."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        reply = httpx.get(
+            f"{url}/v1/tools/servers", params={"connect": "true"}, headers=headers, timeout=30.0, trust_env=False
+        )
+    except httpx.TransportError:
+        return good("Tool servers", "are looked at while the suite runs")
+    if reply.status_code != httpx.codes.OK:
+        remedy = "set PROCTOR_API_KEY to a key of yours"
+        found = f"cannot be listed: HTTP {reply.status_code}"
+        return Finding(name="Tool servers", grade=Grade.LIMITED, found=found, remedy=remedy)
+    servers = reply.json()["servers"]
+    if not servers:
+        return good("Tool servers", "none is named in proctor.toml")
+    broken = [each for each in servers if each["state"] == "TOOL_SERVER_STATE_BROKEN"]
+    if broken:
+        found = "; ".join(f"{each['name']}: {plain(each['problem'])}" for each in broken)
+        remedy = "mend or remove them under [mcp.servers] in proctor.toml; the others work"
+        return Finding(name="Tool servers", grade=Grade.LIMITED, found=found, remedy=remedy)
+    return good("Tool servers", ", ".join(f"{each['name']} with {len(each['tools'])} tools" for each in servers))
 
 
 def bubblewrap() -> Finding:

@@ -32,6 +32,7 @@ from services.gateway.routes import (
     rules,
     runs,
     sources,
+    tools,
     ui,
     usage,
     ws,
@@ -60,6 +61,7 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         # Before the route that takes whatever follows /v1/models/ for an id.
         own_models,
         models,
+        tools,
         usage,
         memories,
         chat,

@@ -17,6 +17,7 @@ from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversatio
 from proctor.orchestrator.v1 import memory_service_pb2_grpc as memories
 from proctor.orchestrator.v1 import model_service_pb2_grpc as models
 from proctor.orchestrator.v1 import run_service_pb2_grpc as runs
+from proctor.orchestrator.v1 import tool_service_pb2_grpc as tools
 from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage
 from proctor.retrieval.v1 import retrieval_service_pb2_grpc as retrieval
 from proctor.retrieval.v1 import source_service_pb2_grpc as sources
@@ -41,6 +42,7 @@ class Backends:
     models: models.ModelServiceAsyncStub
     artifacts: artifacts.ArtifactServiceAsyncStub
     conversations: conversations.ConversationServiceAsyncStub
+    tools: tools.ToolServiceAsyncStub
     usage: usage.UsageServiceAsyncStub
     memories: memories.MemoryServiceAsyncStub
     retrieval: retrieval.RetrievalServiceAsyncStub
@@ -64,6 +66,7 @@ def connect(channels: Mapping[str, Channel]) -> Backends:
         models=models.ModelServiceStub(orchestrator),
         artifacts=artifacts.ArtifactServiceStub(orchestrator),
         conversations=conversations.ConversationServiceStub(orchestrator),
+        tools=tools.ToolServiceStub(orchestrator),
         usage=usage.UsageServiceStub(orchestrator),
         memories=memories.MemoryServiceStub(orchestrator),
         retrieval=retrieval.RetrievalServiceStub(retrieval_channel),

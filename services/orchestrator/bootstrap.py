@@ -17,6 +17,7 @@ from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversatio
 from proctor.orchestrator.v1 import memory_service_pb2_grpc as memory_grpc
 from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
 from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
+from proctor.orchestrator.v1 import tool_service_pb2_grpc as tool_grpc
 from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
@@ -72,6 +73,7 @@ from services.orchestrator.rpc_agents import AgentServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
 from services.orchestrator.rpc_memories import MemoryServicer
 from services.orchestrator.rpc_models import ModelServicer
+from services.orchestrator.rpc_tools import ToolServicer
 from services.orchestrator.runner import Runner
 from services.orchestrator.runs import Runs
 from services.orchestrator.settings import Settings
@@ -99,6 +101,7 @@ GRPC_SERVICES = (
     "proctor.orchestrator.v1.ConversationService",
     "proctor.orchestrator.v1.UsageService",
     "proctor.orchestrator.v1.MemoryService",
+    "proctor.orchestrator.v1.ToolService",
 )
 
 
@@ -357,6 +360,7 @@ class _Orchestrator:
             ConversationServicer(database.conversations),
             UsageServicer(database.usage, clock),
             MemoryServicer(needs.memories),
+            ToolServicer(toolbox, self._mcp),
         )
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -365,10 +369,11 @@ class _Orchestrator:
         agent_grpc.add_AgentServiceServicer_to_server(agents, server)
         model_grpc.add_ModelServiceServicer_to_server(models, server)
         artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
-        conversations, usage, memories = self._keepers
+        conversations, usage, memories, tools = self._keepers
         conversation_grpc.add_ConversationServiceServicer_to_server(conversations, server)
         usage_grpc.add_UsageServiceServicer_to_server(usage, server)
         memory_grpc.add_MemoryServiceServicer_to_server(memories, server)
+        tool_grpc.add_ToolServiceServicer_to_server(tools, server)
 
     async def start(self) -> None:
         await self._models.start()
