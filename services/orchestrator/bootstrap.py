@@ -66,6 +66,7 @@ from services.orchestrator.models.own.vault import vault_at, vault_of
 from services.orchestrator.models.tokens import warm_up
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
+from services.orchestrator.routing.by_embeddings import EmbeddingClassifier
 from services.orchestrator.routing.decide import Thresholds
 from services.orchestrator.routing.router import RouterSettings
 from services.orchestrator.rpc import ArtifactServicer, RunServicer
@@ -264,6 +265,7 @@ class _Orchestrator:
             ),
         )
         offers = Offers(toolbox, settings.max_tools)
+        self._embeddings = EmbeddingClassifier(GrpcEmbedder(channels.retrieval, platform.signer, seconds))
         means = Means(
             preparer=Preparer(
                 retrieval, models.catalogue, prompts, Attachments(media, artifacts), NamedTools(gate, prompts)
@@ -271,7 +273,7 @@ class _Orchestrator:
             loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
             gate=gate,
             consultant=consultant,
-            embedder=GrpcEmbedder(channels.retrieval, platform.signer, seconds),
+            embeddings=self._embeddings,
             router=_router(settings),
             ids=ids,
             toolbox=toolbox,
@@ -395,6 +397,7 @@ class _Orchestrator:
     async def close(self) -> None:
         await self._background.stop()
         await self._titler.close()
+        await self._embeddings.close()
         await self._mcp.close()
         await self._journals.close()
         await self._models.close()

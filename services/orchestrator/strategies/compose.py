@@ -12,10 +12,9 @@ from services.orchestrator.gate import Gate
 from services.orchestrator.loop import Loop
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.offer import Offers
-from services.orchestrator.routing.by_embeddings import EmbeddingClassifier
 from services.orchestrator.routing.by_model import ModelClassifier
 from services.orchestrator.routing.config import ClassifierKind
-from services.orchestrator.routing.ports import TextEmbedder
+from services.orchestrator.routing.ports import Classifier
 from services.orchestrator.routing.routed import Routed
 from services.orchestrator.routing.router import Router, RouterSettings
 from services.orchestrator.routing.small_talk import SmallTalk
@@ -38,7 +37,7 @@ class Means:
     loop: Loop
     gate: Gate
     consultant: Consultant
-    embedder: TextEmbedder
+    embeddings: Classifier
     router: RouterSettings
     ids: Ids
     toolbox: Toolbox
@@ -69,7 +68,7 @@ def compose_strategies(means: Means) -> Strategies:
     router = Router(
         {
             ClassifierKind.MODEL: ModelClassifier(means.consultant),
-            ClassifierKind.EMBEDDINGS: EmbeddingClassifier(means.embedder),
+            ClassifierKind.EMBEDDINGS: means.embeddings,
         },
         means.router,
     )
