@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from services.chassis.clock import Clock, Ids
-from services.chassis.errors import FieldViolation
+from services.chassis.identity import Principal
 from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
-from services.orchestrator.agents.keeping import AGENT, PROMPT, Keeper
+from services.orchestrator.agents.keeping import AGENT, PROMPT, Keeper, may_use
 from services.orchestrator.agents.ports import DefinitionStore
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.agents.roster import KeptPrompts, Roster
-from services.orchestrator.agents.validate import AgentChecker, Check, KnownTools, Policies, PromptChecker, Sources
+from services.orchestrator.agents.validate import AgentChecker, KnownTools, Policies, PromptChecker, Sources
 from services.orchestrator.domain.agent import Agent, Prompt
 from services.orchestrator.models.ports import PersonalCatalogue
-from services.orchestrator.routing.config import RouterInvalid, read_router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What agents are checked against, and where they are kept. `more` are checks of parts with their own grammar."""
+    """What agents are checked against, and where they are kept."""
 
     agents: DefinitionStore[Agent]
     prompts: DefinitionStore[Prompt]
@@ -30,7 +28,6 @@ class Surroundings:
     tools: KnownTools
     clock: Clock
     ids: Ids
-    more: Sequence[Check] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +55,7 @@ def compose_agents(
             policies=around.policies,
             sources=around.sources,
             tools=around.tools,
-            more=(check_router, *around.more),
+            agents=_Names(operators, around.agents),
         ),
         clock=around.clock,
         ids=around.ids,
@@ -74,11 +71,13 @@ def compose_agents(
     return Agents(agents=agents, prompts=prompts, roster=Roster(agents, kept))
 
 
-def check_router(agent: Agent) -> Iterator[FieldViolation]:
-    """Yield what is wrong with the agent's router."""
-    if not agent.router_json:
-        return
-    try:
-        read_router(agent.router_json)
-    except RouterInvalid as error:
-        yield FieldViolation(field="router_json", description=str(error))
+class _Names:
+    """The agents that a principal may name."""
+
+    def __init__(self, operators: AgentDirectory, store: DefinitionStore[Agent]) -> None:
+        self._operators = operators
+        self._store = store
+
+    async def agent_names(self, principal: Principal) -> frozenset[str]:
+        kept = (agent for agent in await self._store.list(principal.tenant) if may_use(principal, agent))
+        return frozenset(name for agent in (*self._operators.list(), *kept) for name in (agent.agent_id, agent.name))

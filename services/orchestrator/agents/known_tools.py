@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from services.chassis.identity import Principal
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.tools.ports import Toolbox
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """The tools there are.
+
+    `schemas` maps names to the JSON Schemas of their arguments, `withheld` maps names, or beginnings with a star, to
+    why they cannot be known or had now. `asking` are those that people answer: a template cannot name them.
+    """
+
+    schemas: Mapping[str, bytes]
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    asking: Collection[str] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all that can be had."""
+        return frozenset(self.schemas)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every server said what it has."""
+        return not any(name.endswith("*") for name in self.withheld)
+
+    def has(self, binding: str) -> bool:
+        """Whether a binding names a tool, by a star at its end some, or what a server that is away may have."""
+        if any(binds(name, binding) for name in self.withheld if name.endswith("*")):
+            return True
+        return any(binds(binding, name) for name in self.schemas) or binding in (name for name in self.withheld)
+
+
 class ToolNames:
-    """Names of tools, read from the toolbox."""
+    """Knows the tools of the toolbox, those of its providers too."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
 
-    async def tool_names(self, principal: Principal) -> frozenset[str]:
-        """Return the names that `principal` may give an agent."""
-        provided = [await provider.tools(principal, ()) for provider in self._toolbox.providers]
-        return frozenset(self._toolbox.names) | {tool.definition.name for each in provided for tool in each.tools}
+    async def known(self, principal: Principal) -> Tools:
+        """Return the tools that `principal` may give an agent."""
+        own = self._toolbox.tools
+        found = [await provider.tools(principal, ()) for provider in self._toolbox.providers]
+        every = (*own, *(tool for each in found for tool in each.tools))
+        return Tools(
+            schemas={tool.definition.name: tool.definition.spec.parameters_json for tool in every},
+            withheld={name: why for each in found for name, why in each.withheld.items()},
+            asking=[t.definition.name for t in own if t.definition.pause_kind is not PauseKind.APPROVAL],
+        )
 
-    def answered_by_people(self) -> Collection[str]:
-        """Return the tools that people answer: a template cannot name them."""
-        return [t.definition.name for t in self._toolbox.tools if t.definition.pause_kind is not PauseKind.APPROVAL]
 
-
-def matches(binding: str, known: Collection[str]) -> bool:
-    """Whether a binding names a tool, or by a star at its end the beginning of one."""
-    if not binding.endswith("*"):
-        return binding in known
-    beginning = binding[:-1].replace("/", "__")
-    return any(name.startswith(beginning) for name in known)
+def binds(binding: str, name: str) -> bool:
+    """Whether a binding is this name, or by a star at its end a beginning of it."""
+    return name.startswith(binding[:-1]) if binding.endswith("*") else name == binding

@@ -14,6 +14,7 @@ from services.chassis.identity import Principal
 from services.orchestrator.adapters.sql.definitions import AGENTS, PROMPTS, Form
 from services.orchestrator.agents.compose import Agents, Surroundings, compose_agents
 from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
+from services.orchestrator.agents.known_tools import Tools
 from services.orchestrator.agents.ports import (
     AgentNotFound,
     Conflict,
@@ -104,11 +105,13 @@ class World:
     async def source_names(self, principal: Principal) -> frozenset[str]:
         return frozenset({"handbook", "s1"})
 
-    async def tool_names(self, principal: Principal) -> frozenset[str]:
-        return frozenset({"search", "run_code", "current_time", "ask_user", "crm__find"})
-
-    def answered_by_people(self) -> list[str]:
-        return ["ask_user"]
+    async def known(self, principal: Principal) -> Tools:
+        names = ("search", "run_code", "current_time", "ask_user", "crm__find")
+        return Tools(
+            schemas=dict.fromkeys(names, b'{"type":"object"}'),
+            withheld={"erp__*": "it does not answer"},
+            asking=("ask_user",),
+        )
 
 
 @dataclass
@@ -222,6 +225,18 @@ async def test_a_check_alone_keeps_nothing(bench: Bench) -> None:
 
 # --- what is checked --------------------------------------------------------------------------------------------------
 
+WORKFLOW = """
+nodes:
+  begin: {type: start, next: find}
+  find: {type: tool, tool: search, arguments: {query: "{{ input }}"}, next: done}
+  done: {type: end, output: "{{ nodes.find.text }}"}
+"""
+
+
+def workflow(text: str) -> Agent:
+    return agent("flow", type=AgentType.WORKFLOW, workflow_yaml=text)
+
+
 WRONG = [
     (agent(""), "agent.name", "give it a name"),
     (agent("a/b"), "agent.name", "is no name"),
@@ -250,7 +265,7 @@ WRONG = [
         "stands twice",
     ),
     (agent(tools=(ToolBinding(tool="serch"),)), "agent.tools[0].tool", "no tool 'serch'; there are: search"),
-    (agent(tools=(ToolBinding(tool="erp/*"),)), "agent.tools[0].tool", "no tool 'erp/*'"),
+    (agent(tools=(ToolBinding(tool="hr__*"),)), "agent.tools[0].tool", "no tool 'hr__*'"),
     (
         agent(tools=(ToolBinding(tool="search", deadline=timedelta()),)),
         "agent.tools[0].deadline",
@@ -262,7 +277,16 @@ WRONG = [
     (agent(language="Klingon speech"), "agent.language", "no language tag"),
     (agent(router_json=b'{"labels":{}}'), "agent.router_json", "topic"),
     (agent(type=AgentType.WORKFLOW), "agent.workflow_yaml", "needs a workflow"),
-    (agent(workflow_yaml="nodes: {}"), "agent.workflow_yaml", "type workflow only"),
+    (workflow(WORKFLOW.replace("done:", "end:")), "agent.workflow_yaml.nodes.find", "done"),
+    (
+        workflow(
+            WORKFLOW.replace("next: find", "next: pick")
+            + "  pick: {type: condition, branches: [{when: statt.x > 1, next: find}], else: find}"
+        ),
+        "agent.workflow_yaml.nodes.pick.branches[0].when",
+        "statt",
+    ),
+    (agent(workflow_yaml=WORKFLOW), "agent.workflow_yaml", "type workflow only"),
 ]
 
 
@@ -283,6 +307,18 @@ async def test_every_wrong_field_is_named_at_once_with_the_policies(bench: Bench
     assert {v.field for v in refused.value.violations} == {"agent.tools[1].when", "agent.model", "agent.language"}
 
 
+async def test_a_workflow_is_kept_and_names_agents_there_are(bench: Bench) -> None:
+    keeper = bench.agents.agents
+    made = await keeper.create(ANN, workflow(WORKFLOW))
+    assert made.workflow_yaml == WORKFLOW
+    calling = "nodes: {begin: {type: start, next: ask}, ask: {type: agent, agent: NAME, next: done}, done: {type: end}}"
+    for name in ("finance", "flow"):
+        with pytest.raises(InvalidRequest, match=f"there is no agent '{name}'"):
+            await keeper.update(ANN, "flow", workflow(calling.replace("NAME", name)))
+    await keeper.create(ANN, agent())
+    assert (await keeper.update(ANN, "flow", workflow(calling.replace("NAME", "finance")))).version == 2
+
+
 async def test_all_that_can_serve_is_kept(bench: Bench) -> None:
     made = await bench.agents.agents.create(
         ANN,
@@ -291,7 +327,7 @@ async def test_all_that_can_serve_is_kept(bench: Bench) -> None:
             model="own-1",
             prompt='{{ agent }}: {{ tool("current_time") }} {{ tool("search", query=question, top=-1, tags=["a"]) }}',
             sources=(SourceBinding(source="handbook"), SourceBinding(source="s1")),
-            tools=(ToolBinding(tool="crm/*"), ToolBinding(tool="current_time")),
+            tools=tuple(ToolBinding(tool=tool) for tool in ("crm__*", "current_time", "erp__*", "erp__book")),
             router_json=b'{"labels":{"topic":["Why?"]}}',
             language="zh-Hant-TW",
         ),
