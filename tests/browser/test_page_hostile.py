@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.support import page_scripts
 from tests.support.fake_gateway import FakeGateway
 from tests.support.page_actions import ask, finished
 
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def unharmed(page: Page) -> None:
     """Nothing hostile ran, and nothing executable stands in the page."""
     assert await page.evaluate("window.hacked") is None
-    bad = "main :is(script, iframe, object, embed, form:not(.composer), style, base, meta, link, svg:not(.icon))"
+    own = "form:not(.composer, .slip form), svg:not(.icon)"
+    bad = f"main :is(script, iframe, object, embed, style, base, meta, link, {own})"
     assert await page.locator(bad).count() == 0
     assert await page.locator("main img:not([src^='blob:'])").count() == 0
     attributes = "() => [...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames())"
@@ -51,6 +53,44 @@ async def test_hostile_source_and_document_names_stay_text(page: Page, gateway: 
     await unharmed(page)
     await page.goto(gateway.url)
     await expect(page.locator(".greeting")).to_contain_text(bad)
+    await unharmed(page)
+
+
+async def test_hostile_agents_routes_steps_tools_and_people_stay_text(page: Page, gateway: FakeGateway) -> None:
+    bad = page_scripts.BAD
+    gateway.agents, gateway.models = [bad], [bad]
+    gateway.titles["conv-run-1"] = bad
+    gateway.rules = [{"rule_id": "r", "tool": bad, "when": bad, "conversation_id": bad}]
+    gateway.quotas = [{"scope": "QUOTA_SCOPE_USER", "subject": bad, "runs": 1, "used": {"runs": bad}}]
+    gateway.me |= {"user": bad, "trace_url": f"https://x.example/{bad}{{trace_id}}"}
+    await page.reload()
+    turn = await ask(page, "Hostile steps")
+    await expect(page.locator(".slip")).to_have_count(2)
+    await expect(page.locator(".slip h3").last).to_contain_text(bad)
+    for summary in await turn.locator("summary").all():
+        await summary.evaluate("element => { element.parentElement.open = true; }")
+    await expect(turn.locator(".row-step")).to_contain_text(bad)
+    await page.locator(".slip").last.get_by_role("button", name="Edit").click()
+    await unharmed(page)
+    for path, shown in (("/approvals", ".slip"), ("/usage", ".quota-list")):
+        await page.goto(gateway.url + path)
+        await expect(page.locator(shown).first).to_contain_text("<img src=x")
+        await unharmed(page)
+    await page.goto(f"{gateway.url}/approvals")
+    await page.get_by_role("button", name="Decided").click()
+    await page.locator(".record summary").click()
+    await expect(page.locator(".record .origin")).to_contain_text(bad)
+    await expect(page.locator(".rule-list")).to_contain_text(bad)
+    await unharmed(page)
+    gateway.release("hostile")
+    await page.goto(f"{gateway.url}/runs/run-1")
+    await expect(page.locator(".page-head .trouble")).to_contain_text(bad)
+    for summary in await page.locator("summary").all():
+        await summary.click()
+    await unharmed(page)
+    await page.goto(f"{gateway.url}/c/conv-run-1")
+    await finished(page.locator(".turn"), "failed")
+    await expect(page.locator(".conversation-list")).to_contain_text(bad)
     await unharmed(page)
 
 

@@ -33,6 +33,8 @@ class FakeGateway:
         self.rules: list[Json] = []
         self.me: Json = {"tenant": "local", "user": "local", "scopes": ["*"], "trace_url": ""}
         self.quotas: list[Json] = []
+        self.models = ["reader", "gpt-large", "agent/assistant"]
+        self.agents = ["assistant", "research"]
         self.titles: dict[str, str] = {}
         self.deleted: set[str] = set()
         self.key = ""  # when set, requests need it

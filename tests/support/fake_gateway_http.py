@@ -84,16 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "sources", source, "documents"]:
                 self._json({"documents": self.state.documents.get(source, [])})
             case ["v1", "models"]:
-                self._json({"data": [{"id": "reader"}, {"id": "gpt-large"}, {"id": "agent/assistant"}]})
+                self._json({"data": [{"id": name} for name in self.state.models]})
             case ["v1", "agents"]:
-                self._json(
-                    {
-                        "agents": [
-                            {"agent_id": "assistant", "name": "assistant"},
-                            {"agent_id": "research", "name": "research"},
-                        ]
-                    }
-                )
+                self._json({"agents": [{"agent_id": name, "name": name} for name in self.state.agents]})
             case ["v1", "artifacts", artifact]:
                 media_type, data = self.state.artifacts[artifact]
                 self._bytes(data, media_type)

@@ -69,6 +69,7 @@ def install(gateway: FakeGateway, pace: float = 0.0) -> None:
     gateway.scripts |= {
         "What is the per diem": lambda run: per_diem(run, pace),
         "/python": lambda run: python(run, pace),
+        "Hostile steps": hostile_steps,
         "Hostile": hostile,
         "Fail": fail,
         "Wait": wait,
@@ -243,6 +244,54 @@ def hostile(run: FakeRun) -> None:
     run.emit("tool_call_finished", call_id=bad, name=bad, status="TOOL_STATUS_COMPLETED", preview=bad)
     run.say(HOSTILE + " [1]")
     run.emit("run_completed", text=HOSTILE + " [1]", message_id="am4", citations=cite([item], 1))
+
+
+def hostile_steps(run: FakeRun) -> None:
+    """An agent, a router, a workflow, MCP servers and people with hostile names; it ends waiting for answers."""
+    bad = BAD
+    run.emit("run_started", conversation_id=run.conversation_id, agent_name=bad, model=bad, question=bad, trace_id=bad)
+    run.emit("stage_changed", stage=bad, text=bad)
+    run.emit("route_decided", scores=[{"label": bad, "score": bad}], choice=bad, explanation=bad, duration=bad)
+    run.emit("plan_made", complexity=bad, steps=[{"step_id": bad, "title": bad}, {"step_id": "other", "title": bad}])
+    run.emit("step_started", step_id=bad, title=bad, kind=bad)
+    call = {"call_id": "c1", "name": bad, "arguments_json": {bad: bad}, "reason": bad, "malformed_arguments": bad}
+    run.emit("tool_call_proposed", step_id=bad, call=call, round=1, title=bad)
+    run.emit("tool_call_started", step_id=bad, call_id="c1", name=bad, arguments_json={"query": bad, "memory": bad})
+    run.emit("tool_call_progress", step_id=bad, call_id="c1", stream=bad, text=bad)
+    run.emit("tool_call_finished", step_id=bad, call_id="c1", name=bad, status=bad, preview=bad, duration=bad)
+    run.emit("thinking_delta", step_id=bad, text=bad, model_call_id="m1")
+    run.emit("answer_delta", step_id=bad, text=bad, model_call_id="m1")
+    models = {"model_call_id": bad, "purpose": bad, "model": bad, "fallback_from": bad, "error": bad}
+    run.emit("model_call_finished", step_id=bad, started_at=run.events[0]["at"], total="1s", **models)
+    run.emit("step_finished", step_id=bad, summary=bad, failed=True)
+    run.emit("answer_retracted", model_call_id=bad, reason=bad)
+    run.emit("history_compacted", messages=bad)
+    question = {"question_id": bad, "text": bad, "type": "QUESTION_TYPE_SINGLE_CHOICE", "options": [bad]}
+    record: dict[str, Any] = {
+        "approval_id": "q-bad",
+        "kind": "APPROVAL_KIND_QUESTION",
+        "state": "APPROVAL_STATE_PENDING",
+    }
+    record |= {"tool": bad, "run_id": run.run_id, "requested_by": bad, "policy": bad, "questions": [question]}
+    run.gateway.approvals["q-bad"] = record
+    run.emit("questions_asked", approval_id="q-bad", questions_json=[question])
+    arguments = {"code": bad, bad: bad}
+    schema = {"type": "object", "properties": {bad: {"type": "string", "description": bad}}}
+    asked: dict[str, Any] = {"arguments_json": arguments, "parameters_json": schema, "arguments_digest": bad}
+    asked |= {"reason": bad, "policy": bad, "requested_by": bad}
+    run.gateway.approvals["a-bad"] = {**record, **asked, "approval_id": "a-bad", "kind": "APPROVAL_KIND_TOOL"}
+    decided = {"state": "APPROVAL_STATE_EDITED", "decided_by": bad, "comment": bad, "edited_arguments_json": {bad: 1}}
+    run.gateway.approvals["d-bad"] = {**run.gateway.approvals["a-bad"], **decided, "approval_id": "d-bad"}
+    run.emit("approval_requested", approval_id="a-bad", call_id="c1", tool=bad, **asked)
+    run.wait_for("hostile")
+    told: dict[str, Any] = {
+        "resolution": "RESOLUTION_EDITED",
+        "decided_by": bad,
+        "comment": bad,
+        "edited_arguments_json": {bad: 1},
+    }
+    run.emit("approval_resolved", approval_id="a-bad", call_id="c1", **told)
+    run.emit("run_failed", reason=bad, message=bad, partial_text=bad)
 
 
 def fail(run: FakeRun) -> None:
