@@ -34,8 +34,9 @@ async def site(answer: Answer) -> AsyncIterator[Site]:
         running.seen.append((request.method, request.path_qs, headers, await request.read()))
         return await answer(request)
 
-    server = web.Server(handle, access_log=None)
-    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     listener = web.TCPSite(runner, "127.0.0.1", 0)
     await listener.start()

@@ -89,7 +89,7 @@ def parse(text: str | bytes) -> Document:
             operations.append(_operation(document, path, method, shared, entry))
         except (NotTranslatable, KeyError, TypeError, AttributeError) as error:
             unusable[name] = str(error) or type(error).__name__
-    servers = document.get("servers") or ({},)
+    servers: list[dict[str, Any]] = document.get("servers") or [{}]
     info = document.get("info") or {}
     return Document(
         title=str(info.get("title", "")),
@@ -176,12 +176,10 @@ def _parameter(entry: Mapping[str, Any], taken: Mapping[str, Any]) -> Parameter:
 
 
 def _schema_of(entry: Mapping[str, Any], schemas: Schemas) -> dict[str, Any]:
-    content = entry.get("content") or {}
-    described = entry.get("schema") or next(iter(content.values()), {}).get("schema") or {}
-    schema = schemas.translate(described)
-    if "description" in entry and isinstance(schema, dict):
-        schema = {**schema, "description": str(entry["description"])}
-    return schema
+    content: list[dict[str, Any]] = list((entry.get("content") or {}).values()) or [{}]
+    schema = schemas.translate(entry.get("schema") or content[0].get("schema") or {})
+    described: dict[str, Any] = schema if isinstance(schema, dict) else {}
+    return {**described, "description": str(entry["description"])} if "description" in entry else described
 
 
 def _body(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from services.orchestrator.domain.events import EvidenceAdded, ModelCallFinished
 from services.orchestrator.domain.messages import EvidenceKind, Role, Usage, text_message
 from services.orchestrator.evidence import Finding
 from services.orchestrator.models.errors import ModelUnreachable
-from services.orchestrator.models.ports import ModelRequest, Purpose
+from services.orchestrator.models.ports import ModelEvent, ModelRequest, Purpose
 from services.orchestrator.tools.fetch_page import FetchPageTool
 from services.orchestrator.tools.library import (
     DocumentText,
@@ -234,9 +235,10 @@ async def test_a_summary_gets_no_number_where_passages_have_theirs_but_is_read()
 
 async def test_a_model_that_fails_is_a_result() -> None:
     class Failing(ScriptedModel):
-        async def stream(self, request: ModelRequest) -> Any:
-            raise ModelUnreachable("m1", "the model is away")
-            yield
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+            if self.replies == []:
+                raise ModelUnreachable("m1", "the model is away")
+            yield self.replies[0]
 
     catalogue = FakeCatalogue()
     consultant = Consultant(Failing([]), catalogue, SequentialIds("sc"))
