@@ -40,7 +40,6 @@ from services.orchestrator.agents.compose import Surroundings, compose_agents
 from services.orchestrator.agents.directory import AgentDirectory, PromptDirectory
 from services.orchestrator.agents.known_tools import ToolNames
 from services.orchestrator.agents.named_tools import NamedTools
-from services.orchestrator.agents.named_tools import NamedTools
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
@@ -249,8 +248,9 @@ class _Orchestrator:
             parallel_calls=settings.parallel_calls,
         )
         prompts = Prompts()
+        operators = AgentDirectory(load_agents(settings.config_file, prompts))
         agents = compose_agents(
-            AgentDirectory(load_agents(settings.config_file, prompts)),
+            operators,
             PromptDirectory(load_prompts(settings.config_file, prompts)),
             prompts,
             Surroundings(
@@ -279,10 +279,14 @@ class _Orchestrator:
             toolbox=toolbox,
             offers=offers,
             agents=agents.roster,
+            there=agents.agents,
+            operators=operators.list(),
             catalogue=models.catalogue,
         )
+        composed = compose_strategies(means)
+        toolbox.provide(composed.workflows)
         runner = Runner(
-            strategies=compose_strategies(means),
+            strategies=composed.strategies,
             consents=consents,
             catalogue=models.catalogue,
             tracer=tracer,

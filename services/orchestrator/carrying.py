@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from opentelemetry.trace import StatusCode, Tracer
+from opentelemetry import trace
+from opentelemetry.trace import Span, StatusCode, Tracer
 
 from services.chassis import names
 from services.chassis.canonical import canonical_json
@@ -31,6 +32,7 @@ from services.orchestrator.domain.events import (
 from services.orchestrator.domain.messages import Evidence
 from services.orchestrator.domain.state import Pending
 from services.orchestrator.execution import Executor, ToolOverdue
+from services.orchestrator.leading import Leading
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.surroundings import consulting, mentioned
@@ -104,18 +106,25 @@ class Carrying:
                 self.settle(leg, pending, ToolStatus.INVALID, text)
                 return None
             arguments_json, note = edited, outcomes.edited(definition.name, edited)
+        goes_on = resumed is not None or (pending.started and isinstance(entry.tool, Leading))
         pending = replace(
             pending, started=True, pause_kind=None, questions_json=b"", tool_state=b"", edited_json=edited
         )
         leg.progress.settle(pending)
         started = ToolCallStarted(call_id=pending.call.call_id, name=definition.name, arguments_json=arguments_json)
-        facts = (started,) if resumed is None else ()
+        facts = () if goes_on else (started,)
         if definition.effect is not Effect.READ:
             await leg.commit(*facts)
         elif facts:
             await leg.record(*facts)
         begun = leg.clock.monotonic()
-        status, result = await self._run(leg, entry.tool, arguments, pending, resumed)
+        if isinstance(entry.tool, Leading):
+            led = await self._lead(leg, entry.tool, arguments, pending)
+            if led is None:
+                return None  # it waits: the call stays open
+            status, result = led
+        else:
+            status, result = await self._run(leg, entry.tool, arguments, pending, resumed)
         if result.questions is not None:
             return result.questions
         took = timedelta(seconds=leg.clock.monotonic() - begun)
@@ -141,16 +150,7 @@ class Carrying:
     ) -> tuple[ToolStatus, ToolResult]:
         """Run a tool within its deadline; whatever it raises becomes a result, and an error in the trace."""
         definition = tool.definition
-        span = self._tracer.start_span(
-            f"{names.SPAN_EXECUTE_TOOL} {definition.name}",
-            context=leg.parent,
-            attributes={
-                names.GEN_AI_OPERATION_NAME: names.SPAN_EXECUTE_TOOL,
-                names.GEN_AI_TOOL_NAME: definition.name,
-                names.GEN_AI_TOOL_CALL_ID: pending.call.call_id,
-                names.GEN_AI_TOOL_TYPE: "function",
-            },
-        )
+        span = self._span(leg, pending)
         context = self._context(leg, pending, resumed)
         status, result = ToolStatus.FAILED, ToolResult(text="", failed=True)
         try:
@@ -180,6 +180,39 @@ class Carrying:
                 span.set_attribute(names.GEN_AI_TOOL_CALL_RESULT, result.text)
             span.end()
         return status, result
+
+    async def _lead(
+        self, leg: Leg, tool: Leading, arguments: Mapping[str, Any], pending: Pending
+    ) -> tuple[ToolStatus, ToolResult] | None:
+        """Lead an agent that is called as a tool; its own caps and deadlines hold, not those of a tool."""
+        span = self._span(leg, pending)
+        outcome = "failed"
+        try:
+            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+                result = await tool.lead(leg, pending.call.call_id, arguments)
+            if result is None:
+                outcome = "waiting"
+                return None
+            status = ToolStatus.FAILED if result.failed else ToolStatus.COMPLETED
+            outcome = status.name.lower()
+            return status, result
+        finally:
+            if outcome == "failed":
+                span.set_status(StatusCode.ERROR)
+            span.set_attribute(names.TOOL_OUTCOME, outcome)
+            span.end()
+
+    def _span(self, leg: Leg, pending: Pending) -> Span:
+        return self._tracer.start_span(
+            f"{names.SPAN_EXECUTE_TOOL} {pending.call.name}",
+            context=leg.parent,
+            attributes={
+                names.GEN_AI_OPERATION_NAME: names.SPAN_EXECUTE_TOOL,
+                names.GEN_AI_TOOL_NAME: pending.call.name,
+                names.GEN_AI_TOOL_CALL_ID: pending.call.call_id,
+                names.GEN_AI_TOOL_TYPE: "function",
+            },
+        )
 
     def _context(self, leg: Leg, pending: Pending, resumed: Resumed | None) -> ToolContext:
         call_id = pending.call.call_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +31,9 @@ from services.orchestrator.domain.state import Pending
 from services.orchestrator.leg import Leg
 from services.orchestrator.ports import ApprovalRecord, Approvals, GateDecision, GateVerdict
 from services.orchestrator.tools.ports import Consent as ToolConsent
-from services.orchestrator.tools.ports import Tool, Toolbox, ToolDefinition
+from services.orchestrator.tools.ports import Effect, Tool, Toolbox, ToolDefinition
+
+_log = logging.getLogger(__name__)
 
 
 class Gate:
@@ -69,6 +72,35 @@ class Gate:
         for order, pending in twins:
             text = f"'{pending.call.name}' stands twice in this round with the same arguments; it ran once, see above."
             self._carrying.settle(leg, leg.progress.pending[order], ToolStatus.DUPLICATE, text)
+
+    async def abandon(self, leg: Leg) -> None:
+        """Settle the open calls of a step that is given up, and withdraw what it asked for.
+
+        A call that was at work is told as cancelled, with an effect of its own as unknown: it is not repeated.
+        """
+        try:
+            await self._consents.withdraw(leg)
+        except ServiceError as error:
+            _log.warning("open requests could not be withdrawn: %s", error.message)
+        for pending in leg.progress.pending:
+            if pending.result is not None:
+                continue
+            tool = self._tools.get(pending.call.name)
+            if pending.started and (tool is None or tool.definition.effect is Effect.SIDE_EFFECT):
+                text = outcomes.outcome_unknown(pending.call.name)
+                self._carrying.settle(leg, pending, ToolStatus.OUTCOME_UNKNOWN, text)
+            else:
+                self._carrying.settle(leg, pending, ToolStatus.CANCELLED, outcomes.given_up(pending.call.name))
+
+    async def direct_output(self, leg: Leg) -> str | None:
+        """Return the result that is itself the answer, when a call of the round has one; None when none has."""
+        for pending in leg.progress.pending:
+            if pending.status is not ToolStatus.COMPLETED or pending.result is None:
+                continue
+            tool = await self._tools.find(leg.spec.principal, pending.call.name)
+            if tool is not None and tool.definition.direct_output:
+                return pending.result.text
+        return None
 
     async def _records(self, leg: Leg) -> dict[str, ApprovalRecord]:
         asked = [p.approval_id for p in leg.progress.waiting if p.approval_id]

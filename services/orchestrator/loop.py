@@ -7,7 +7,7 @@ from enum import Enum
 from services.orchestrator.budget import reason_kind
 from services.orchestrator.checks import stop_asked
 from services.orchestrator.context.compaction import Compactor
-from services.orchestrator.domain.events import Notice, PauseKind, Stage, StageChanged, ToolCallProposed
+from services.orchestrator.domain.events import AnswerDelta, Notice, PauseKind, Stage, StageChanged, ToolCallProposed
 from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
 from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
@@ -118,18 +118,34 @@ class Loop:
         """Work off the round's calls; return why the loop must stop, or None to go on with the next round."""
         progress = leg.progress
         await self._gate.work_off(leg)
-        if waiting := progress.waiting:
+        if open_calls := [p for p in progress.pending if p.result is None]:
             # The run ends for the caller's tools only when nothing else is open: an approval must be waited for.
-            callers = all(p.pause_kind is PauseKind.CLIENT_TOOL for p in waiting)
+            callers = all(p.pause_kind is PauseKind.CLIENT_TOOL for p in open_calls)
             return LoopEnd.CALLER_TOOLS if callers and leg.spec.client_tools_end_run else LoopEnd.WAITING
+        direct = await self._gate.direct_output(leg)
         # Results stand in the order of their calls, whatever finished first.
         progress.messages += [p.result for p in progress.pending if p.result is not None]
         progress.pending = ()
+        if direct is not None:
+            _answer_with(leg, direct)
+            return LoopEnd.ANSWERED
         progress.round += 1
         progress.phase = Phase.ROUND_START
         # Effects were saved when they happened; what this adds is read again after a crash.
         leg.save()
         return None
+
+
+def _answer_with(leg: Leg, text: str) -> None:
+    """Give a tool's result as the answer, under the id that was announced for the next model call."""
+    progress = leg.progress
+    progress.phase = Phase.CLOSING
+    leg.save(StageChanged(stage=Stage.THINKING, text="Putting the answer together"))
+    shown = f"\n\n{text}" if progress.answer.strip() else text
+    progress.answer += shown
+    progress.messages.append(text_message(Role.ASSISTANT, text))
+    leg.journal.delta(AnswerDelta(text=shown, model_call_id=progress.next_call_id), step_id=leg.step_id)
+    leg.journal.delta(StageChanged(stage=Stage.ANSWERING, text="Answering"), step_id=leg.step_id)
 
 
 def _assistant(reply: ModelReply) -> Message:

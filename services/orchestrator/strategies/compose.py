@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.chassis.clock import Ids
 from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.consult import Consultant
-from services.orchestrator.domain.agent import AgentType
+from services.orchestrator.domain.agent import Agent, AgentType
 from services.orchestrator.gate import Gate
 from services.orchestrator.loop import Loop
 from services.orchestrator.models.ports import Catalogue
@@ -18,6 +19,7 @@ from services.orchestrator.routing.ports import Classifier
 from services.orchestrator.routing.routed import Routed
 from services.orchestrator.routing.router import Router, RouterSettings
 from services.orchestrator.routing.small_talk import SmallTalk
+from services.orchestrator.strategies.agent_tools import AgentsThere, WorkflowTools
 from services.orchestrator.strategies.direct import Direct
 from services.orchestrator.strategies.ports import Strategies, Strategy
 from services.orchestrator.strategies.research.plan import Planner
@@ -43,11 +45,21 @@ class Means:
     toolbox: Toolbox
     offers: Offers
     agents: AgentsByName
+    there: AgentsThere
+    operators: Sequence[Agent]
     catalogue: Catalogue
 
 
-def compose_strategies(means: Means) -> Strategies:
-    """Return the strategy of every kind of agent."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """The strategy of every kind of agent, and the workflows as tools of other agents."""
+
+    strategies: Strategies
+    workflows: WorkflowTools
+
+
+def compose_strategies(means: Means) -> Composed:
+    """Return the strategies over what they work with."""
     direct = Direct(means.preparer, means.loop)
     research = ResearchStrategy(
         preparer=means.preparer,
@@ -64,7 +76,8 @@ def compose_strategies(means: Means) -> Strategies:
     # Workflows lead agents of every kind, other workflows among them; routers stand before whole runs only.
     calls = Calls(means.toolbox, means.gate)
     agents = AgentNodes(means.agents, means.offers, calls, means.catalogue, strategies)
-    strategies[AgentType.WORKFLOW] = WorkflowStrategy(Nodes(agents, calls), calls)
+    workflow = WorkflowStrategy(Nodes(agents, calls), calls)
+    strategies[AgentType.WORKFLOW] = workflow
     router = Router(
         {
             ClassifierKind.MODEL: ModelClassifier(means.consultant),
@@ -73,4 +86,7 @@ def compose_strategies(means: Means) -> Strategies:
         means.router,
     )
     small_talk = SmallTalk(means.loop)
-    return {kind: Routed(strategy, small_talk, router) for kind, strategy in strategies.items()}
+    return Composed(
+        strategies={kind: Routed(strategy, small_talk, router) for kind, strategy in strategies.items()},
+        workflows=WorkflowTools(means.agents, means.there, means.operators, workflow, calls),
+    )

@@ -45,7 +45,8 @@ class ToolDefinition:
     `per_turn` is how often it may be called in one turn. A `pause_kind` other than APPROVAL means that people answer
     the call (within `answer_time`) and nothing runs. A `narrowable` tool may be left out when there are more tools than
     a model takes and the question is about something else. The text of a `foreign` tool's result is the word of a
-    stranger, and is framed as such. A `bound_only` tool is offered only to agents that name it.
+    stranger, and is framed as such. A `bound_only` tool is offered only to agents that name it. The result of one
+    with `direct_output` is the answer.
     """
 
     spec: ToolSpec
@@ -62,6 +63,7 @@ class ToolDefinition:
     narrowable: bool = False
     foreign: bool = False
     bound_only: bool = False
+    direct_output: bool = False
 
     @property
     def name(self) -> str:
@@ -217,6 +219,10 @@ class Toolbox:
     def __init__(self, tools: tuple[Tool, ...], providers: tuple[ToolProvider, ...] = ()) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.providers = providers
+
+    def provide(self, provider: ToolProvider) -> None:
+        """Take another provider, asked last."""
+        self.providers = (*self.providers, provider)
 
     def get(self, name: str) -> Tool | None:
         """Return one of the suite's own tools, or None."""

@@ -82,9 +82,13 @@ class Calls:
 
     async def give_up(self, step: Step) -> None:
         """Settle what a step that is given up has open, also inside it, and forget it."""
-        for branch in branches_of(step.leg, step.path):
+        await self.give_up_branch(step.leg, step.path)
+
+    async def give_up_branch(self, leg: Leg, path: str) -> None:
+        """Do so for the branch of that path."""
+        for branch in branches_of(leg, path):
             await self._gate.abandon(branch)
-        forget(step.leg, step.path)
+        forget(leg, path)
 
 
 def is_begun(step: Step) -> bool:
