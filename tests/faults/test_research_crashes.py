@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support.processes import processes
 from tests.support.research_script import ResearchScript
 from tests.support.suite_steps import answer_text, ask_until, of, watch

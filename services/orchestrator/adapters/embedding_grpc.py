@@ -8,8 +8,8 @@ import grpc
 
 from proctor.retrieval.v1 import retrieval_service_pb2 as pb
 from proctor.retrieval.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
-from services.chassis.errors import from_rpc_error
 from services.chassis.identity import IdentitySigner, Principal
+from services.orchestrator.adapters.remote import remote_failure
 
 
 class GrpcEmbedder:
@@ -23,10 +23,8 @@ class GrpcEmbedder:
     async def embed(self, principal: Principal, texts: Sequence[str]) -> tuple[str, Sequence[Sequence[float]]]:
         """Embed `texts` as questions: they are compared with each other, not with passages."""
         request = pb.EmbedRequest(texts=texts, purpose=pb.EMBED_PURPOSE_QUERY)
-        try:
+        with remote_failure():
             response = await self._retrieval.Embed(
                 request, metadata=self._signer.metadata(principal), timeout=self._timeout
             )
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
         return response.embedder, [tuple(vector.values) for vector in response.vectors]

@@ -66,7 +66,8 @@ class EmbeddingClassifier:
         space = self._spaces.get(config)
         if space is None or space.name != name:
             space = await asyncio.shield(self._learn(leg.spec.principal, config))
-        self._spaces.move_to_end(config)
+        if config in self._spaces:
+            self._spaces.move_to_end(config)
         alone = {label: _score(space, label, vectors[0]) for label in config.names}
         together = {label: _score(space, label, vectors[-1]) for label in config.names if label != SMALL_TALK}
         return {label: max(score, together.get(label, 0.0)) for label, score in alone.items()}
@@ -93,10 +94,6 @@ class EmbeddingClassifier:
             return
         if (error := task.exception()) is not None:
             _log.warning("the examples of a router could not be embedded: %s", error)
-            return
-        self._spaces[config] = task.result()
-        if len(self._spaces) > KEPT:
-            self._spaces.popitem(last=False)
 
     async def _embed_examples(self, principal: Principal, config: RouterConfig) -> _Space:
         texts = [*UNRELATED, *(example for label in config.labels for example in label.examples)]
@@ -110,7 +107,11 @@ class EmbeddingClassifier:
             labels[label.name], rest = rest[: len(label.examples)], rest[len(label.examples) :]
         pairs = [_cosine(a, b) for i, a in enumerate(unrelated) for b in unrelated[:i]]
         # Never zero: an embedder that gives all texts one vector tells them apart by nothing.
-        return _Space(name=name, labels=labels, unrelated=unrelated, unit=max(UNIT * pstdev(pairs), 1e-6))
+        space = _Space(name=name, labels=labels, unrelated=unrelated, unit=max(UNIT * pstdev(pairs), 1e-6))
+        self._spaces[config] = space
+        if len(self._spaces) > KEPT:
+            self._spaces.popitem(last=False)
+        return space
 
 
 def _score(space: _Space, label: str, question: Vector) -> float:

@@ -14,7 +14,7 @@ from proctor.client.answer import Answer
 from proctor.client.answer import fold as fold_client
 from proctor.orchestrator.v1 import events_pb2 as pb
 from services.cli.show import RunView
-from services.gateway.projections import ag_ui, chat_completions, native, responses, ui_messages
+from services.gateway.projections import ag_ui, chat_completions, native, response_state, responses, ui_messages
 from tests.support.run_events import answer, completed, event, planned, started, step_finished, step_started, thinking
 
 FINAL = "Rates and limits."
@@ -59,7 +59,7 @@ def test_chat_completions_shows_steps_as_reasoning_and_only_the_answer_as_conten
 
 
 def test_responses_shows_steps_as_a_reasoning_item_and_the_answer_as_the_only_message() -> None:
-    state, frames = played(responses.fold, responses.State(id="resp_r1"))
+    state, frames = played(responses.fold, response_state.State(id="resp_r1"))
     assert [item["type"] for item in state.output] == ["reasoning", "message"]
     assert state.output[0]["content"][0]["text"].endswith("Done: Rates\nDone: Limits\n")
     assert state.output[1]["content"][0]["text"] == FINAL
