@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from services.chassis.identity import Principal
 from services.orchestrator.domain.events import PauseKind
-from services.orchestrator.tools.ports import Toolbox
+from services.orchestrator.tools.ports import Choosable, Toolbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,8 @@ class ToolNames:
         """Return the tools that `principal` may give an agent."""
         own = self._toolbox.tools
         found = [await provider.tools(principal, ()) for provider in self._toolbox.providers]
-        every = (*own, *(tool for each in found for tool in each.tools))
+        chosen = [await p.everything(principal) for p in self._toolbox.providers if isinstance(p, Choosable)]
+        every = (*own, *(tool for each in found for tool in each.tools), *(tool for each in chosen for tool in each))
         return Tools(
             schemas={tool.definition.name: tool.definition.spec.parameters_json for tool in every},
             withheld={name: why for each in found for name, why in each.withheld.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -139,10 +139,11 @@ class WorkflowTools:
             return None
         return self._tool(agent) if agent.type is AgentType.WORKFLOW and agent.name == name else None
 
-    async def names(self, principal: Principal) -> Collection[str]:
-        """Return the names of all that `principal` may give an agent."""
+    async def everything(self, principal: Principal) -> Sequence[Tool]:
+        """Return all workflows that `principal` may give an agent."""
         there = await self._there.list(principal)
-        return [a.name for a in there if a.type is AgentType.WORKFLOW and _TOOL_NAME.fullmatch(a.name)]
+        workflows = [agent for agent in there if agent.type is AgentType.WORKFLOW]
+        return [tool for agent in workflows if (tool := self._tool(agent))]
 
     def _tool(self, agent: Agent) -> WorkflowTool | None:
         if not _TOOL_NAME.fullmatch(agent.name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -210,6 +210,15 @@ class ToolProvider(Protocol):
 
     async def find(self, principal: Principal, name: str) -> Tool | None:
         """Return one tool; None when there is none of that name. Raises ServiceError when that cannot be known now."""
+        ...
+
+
+@runtime_checkable
+class Choosable(Protocol):
+    """What a provider implements beside ToolProvider when it has tools that are found by their full name only."""
+
+    async def everything(self, principal: Principal) -> Sequence[Tool]:
+        """Return all tools that `principal` may give an agent."""
         ...
 
 

@@ -163,7 +163,8 @@ async def test_only_workflows_that_an_agent_names_are_offered() -> None:
     assert (await run.tools.tools(ANN, ())).tools == ()
     found = await run.tools.tools(ANN, ("weather", "search", "files__*"))
     assert [tool.definition.name for tool in found.tools] == ["weather"]
-    assert sorted(await run.tools.names(ANN)) == ["doing", "weather"]
+    everything = await run.tools.everything(ANN)
+    assert sorted(tool.definition.name for tool in everything) == ["doing", "weather"]
     assert await run.tools.find(ANN, "nothing") is None
 
 
@@ -194,4 +195,4 @@ async def test_an_agent_whose_name_no_model_could_call_is_no_tool(name: str) -> 
     )
     assert await tools.find(ANN, name) is None
     assert (await tools.tools(ANN, ())).tools == ()
-    assert await tools.names(ANN) == []
+    assert await tools.everything(ANN) == []
