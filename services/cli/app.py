@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from services.cli.agents import agents
+from services.cli.agents import agents, prompts
 from services.cli.approvals import approval_row, export_audit, show_audit, verify_audit, watch_approvals
 from services.cli.ask import Decider, ask, decide, follow
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
 from services.cli.memories import memories
+from services.cli.models import models
 from services.cli.show import plain
 from services.cli.tools import tools
 
@@ -30,6 +31,8 @@ app.add_typer(approvals, name="approvals")
 app.add_typer(sources, name="sources")
 app.add_typer(keys, name="keys")
 app.add_typer(agents, name="agents")
+app.add_typer(prompts, name="prompts")
+app.add_typer(models, name="models")
 app.add_typer(memories, name="memories")
 app.add_typer(tools, name="tools")
 

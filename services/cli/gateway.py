@@ -15,12 +15,18 @@ RECONNECTS = 5
 
 
 class GatewayError(Exception):
-    """The gateway refused, or cannot be reached; `reason` is the stable reason, empty when it is unreachable."""
+    """The gateway refused, or cannot be reached; `reason` is the stable reason, empty when it is unreachable.
 
-    def __init__(self, message: str, reason: str = "", status: int = 0) -> None:
+    `violations` maps each field that breaks a rule to what to do about it.
+    """
+
+    def __init__(
+        self, message: str, reason: str = "", status: int = 0, violations: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.status = status
+        self.violations = dict(violations or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +124,8 @@ def raise_for_problem(reply: httpx.Response) -> None:
     except ValueError:
         problem = {}
     detail = problem.get("detail") or f"HTTP {reply.status_code} from {reply.request.url}"
-    raise GatewayError(str(detail), str(problem.get("reason", "")), reply.status_code)
+    violations = {v["field"]: v["description"] for v in problem.get("violations") or ()}
+    raise GatewayError(str(detail), str(problem.get("reason", "")), reply.status_code, violations)
 
 
 def open_gateway() -> Gateway:
