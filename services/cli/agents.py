@@ -115,6 +115,8 @@ def apply(gateway: Gateway, definition: Definition, told: Console, *, check: boo
 
 
 def _find(gateway: Gateway, kind: str, name: str) -> Mapping[str, Any] | None:
+    if "/" in name:  # no path can name it; the refusal says why
+        return None
     try:
         found: Mapping[str, Any] = gateway.request("GET", _path(kind, name))[kind]
     except GatewayError as error:

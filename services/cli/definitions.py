@@ -79,7 +79,8 @@ def write_definition(shown: Mapping[str, Any]) -> str:
 
 
 def _short(shown: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: _plain(value) for name, value in shown.items() if name not in _SET_BY_SERVICE and _says(value)}
+    plain = {name: _plain(value) for name, value in shown.items() if name not in _SET_BY_SERVICE and _says(value)}
+    kept = {name: value for name, value in plain.items() if _says(value)}
     if "sources" in kept:
         kept["sources"] = [s["source"] if s.keys() == {"source"} else s for s in kept["sources"]]
     if "tools" in kept:

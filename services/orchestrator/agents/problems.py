@@ -36,7 +36,7 @@ def template_problems(prompts: Prompts, template: str, tools: Collection[str]) -
     for call in prompts.tool_calls(template):
         if call.tool not in tools:
             hint = near(call.tool, tools)
-            yield f"the template names the tool '{call.tool}', which cannot run before the first call{hint}"
+            yield f"the template names the tool '{call.tool}', which it does not have or people answer{hint}"
 
 
 def near(name: str, known: Collection[str]) -> str:

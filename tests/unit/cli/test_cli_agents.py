@@ -95,6 +95,7 @@ def test_what_is_shown_reads_back(tmp_path: Path) -> None:
             {"tool": "run_code", "policy": "TOOL_POLICY_ASK", "when": "", "quorum": 0, "four_eyes": True},
         ],
         "budget": {"wall_time": "90s"},
+        "output": {"name": ""},
         "version": 3,
         "read_only": False,
         "router_json": None,

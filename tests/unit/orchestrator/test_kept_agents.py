@@ -249,9 +249,9 @@ WRONG = [
     (
         agent(prompt='{{ tool("serch") }}'),
         "agent.prompt",
-        "'serch', which cannot run before the first call; there are: search",
+        "'serch', which it does not have or people answer; there are: search",
     ),
-    (agent(prompt='{{ tool("ask_user") }}'), "agent.prompt", "'ask_user', which cannot run"),
+    (agent(prompt='{{ tool("ask_user") }}'), "agent.prompt", "'ask_user', which it does not have"),
     (agent(prompt='{{ tool("search", query=tools) }}'), "agent.prompt", "not known before it runs"),
     (agent(prompt="{{ tool }}"), "agent.prompt", "otherwise than by a call"),
     (agent(prompt="x", prompt_name="house"), "agent.prompt_name", "not both"),
@@ -383,7 +383,11 @@ async def test_a_prompt_in_use_keeps_its_name_and_stays(bench: Bench) -> None:
 
 
 async def test_a_prompt_is_checked_as_an_agents_own_is(bench: Bench) -> None:
-    for template, why in (("", "is empty"), ("{{ nope }}", "nope"), ('{{ tool("nope") }}', "'nope', which cannot run")):
+    for template, why in (
+        ("", "is empty"),
+        ("{{ nope }}", "nope"),
+        ('{{ tool("nope") }}', "'nope', which it does not have"),
+    ):
         with pytest.raises(InvalidRequest, match=why) as refused:
             await bench.agents.prompts.create(ANN, prompt(template=template))
         assert refused.value.violations[0].field == "prompt.template"
