@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import sqlite3
 from importlib.resources import as_file, files
@@ -14,6 +15,8 @@ import aiosqlite
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 5.0
 WAL_RETRY = 0.02
@@ -87,14 +90,19 @@ async def migrate(engine: AsyncEngine, migrations: str) -> None:
     """Bring the database to the newest schema; `migrations` is `package:directory` and holds `versions/`.
 
     Safe with several replicas starting at once: the upgrade is one transaction that PostgreSQL serialises by an
-    advisory lock and SQLite by its write lock.
+    advisory lock and SQLite by its write lock. A schema of a later version is left as it is: one version of the suite
+    works with the schema of the next, so that both may serve while one replaces the other.
     """
     package, _, directory = migrations.partition(":")
     with as_file(files(package) / directory) as folder:
         newest = newest_revision(folder)
         async with reading(engine).connect() as connection:
-            if await connection.run_sync(current_revision) == newest:
-                return
+            current = await connection.run_sync(current_revision)
+        if current == newest:
+            return
+        if current is not None and current not in revisions_of(folder):
+            log.warning("the database has the schema of a later version, %s; it stays as it is", current)
+            return
         # Alembic is loaded only by a start that has something to migrate; most have not.
         from services.chassis.migrations import upgrade
 
@@ -104,18 +112,21 @@ async def migrate(engine: AsyncEngine, migrations: str) -> None:
 
 def newest_revision(folder: Path) -> str:
     """Return the revision under `folder` that no other builds on; raises ValueError unless there is exactly one."""
-    assignments = [
-        match
-        for path in (folder / "versions").glob("*.py")
-        for match in re.findall(
-            r"^(revision|down_revision)\b[^=]*=\s*[\"'](\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
-        )
-    ]
-    revisions: set[str] = {value for name, value in assignments if name == "revision"}
-    newest = revisions - {value for name, value in assignments if name == "down_revision"}
+    newest = revisions_of(folder) - _named(folder, "down_revision")
     if len(newest) != 1:
         raise ValueError(f"expected one newest revision in {folder}, found {sorted(newest) or 'none'}")
     return newest.pop()
+
+
+def revisions_of(folder: Path) -> set[str]:
+    """Return every revision under `folder`."""
+    return _named(folder, "revision")
+
+
+def _named(folder: Path, name: str) -> set[str]:
+    pattern = re.compile(rf"^{name}\b[^=]*=\s*[\"'](\w+)", re.MULTILINE)
+    sources = (path.read_text(encoding="utf-8") for path in (folder / "versions").glob("*.py"))
+    return {revision for source in sources for revision in pattern.findall(source)}
 
 
 def current_revision(connection: Connection) -> str | None:

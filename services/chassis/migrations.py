@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 LOCK = 7526761
 
 
-def upgrade(connection: Connection, folder: Path) -> None:
-    """Bring the database to the newest revision under `folder`, inside the connection's transaction."""
+def upgrade(connection: Connection, folder: Path, to: str = "head") -> None:
+    """Bring the database to the revision `to` under `folder`, inside the connection's transaction."""
     scripts = ScriptDirectory(str(folder))
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
 
     def steps(revision: Any, context: MigrationContext) -> Any:
-        return scripts._upgrade_revs("head", revision)  # noqa: SLF001 - what `alembic upgrade head` itself calls
+        return scripts._upgrade_revs(to, revision)  # noqa: SLF001 - what `alembic upgrade head` itself calls
 
     with EnvironmentContext(Config(), scripts, fn=steps) as environment:
         environment.configure(connection=connection)

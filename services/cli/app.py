@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from services.cli.agents import agents, prompts
 from services.cli.approvals import approval_row, export_audit, show_audit, verify_audit, watch_approvals
 from services.cli.ask import Decider, ask, decide, follow
+from services.cli.backup import BackupRefused, back_up
 from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
 from services.cli.memories import memories
@@ -108,6 +109,19 @@ def ingest_command(
     result = ingest(_gateway(), path, source, console)
     tell(result, console)
     raise typer.Exit(1 if result.failed else 0)
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="New folder for the copy.")],
+    data_dir: DataDir = Path(".proctor"),
+) -> None:
+    """Copy the data folder, also while the suite serves; to restore, start on the copy."""
+    try:
+        back_up(data_dir, target)
+    except BackupRefused as error:
+        raise _failure(str(error)) from None
+    console.print(f"[green]✓[/] {escape(str(target))}", highlight=False)
 
 
 @app.command()
