@@ -169,3 +169,53 @@ async def test_an_allow_rule_is_taken_back(page: Page, gateway: FakeGateway) -> 
     await rules.get_by_role("button", name="Ask again for run_code").click()
     await expect(rules).to_be_hidden()
     assert gateway.deleted == {"r1"}
+
+
+@pytest.mark.parametrize(("button", "told"), [("Go on", "You said: The lamp is green."), ("End here", "nothing more")])
+async def test_a_run_that_waits_for_its_user_goes_on_with_a_message_or_ends(
+    page: Page, gateway: FakeGateway, button: str, told: str
+) -> None:
+    turn = await ask(page, "Stand by")
+    card = page.get_by_role("region", name="The agent waits for you")
+    await expect(card).to_contain_text("Restart the router, then tell me")
+    await expect(turn.locator(".row-call")).to_contain_text("asking you")
+    await page.reload()  # what it waits for is in the journal
+    if button == "Go on":
+        await card.get_by_label("Your message").fill("The lamp is green")
+    await card.get_by_role("button", name=button).click()
+    turn = await finished(page.locator(".turn"))
+    await expect(turn.locator(".prose")).to_contain_text(told)
+    await expect(card).to_have_count(0)
+
+
+async def test_what_was_answered_is_told_in_the_timeline_and_the_queue(page: Page, gateway: FakeGateway) -> None:
+    turn = await ask(page, "Ask me")
+    card = page.get_by_role("region", name="Questions for you")
+    await card.get_by_label("Zurich").check()
+    await card.get_by_label("How many days?").fill("3")
+    await card.get_by_role("button", name="Send answers").click()
+    await finished(turn)
+    await turn.locator(".steps > summary").click()
+    await turn.locator(".row-questions summary").click()
+    await expect(turn.locator(".row-questions .answers")).to_have_text("Which city?ZurichHow many days?3")
+    gateway.approvals["q1"] |= {
+        "questions": [{"question_id": "city", "text": "Which city?"}],
+        "answer_json": {"city": "Zurich"},
+    }
+    await page.goto(f"{gateway.url}/approvals")
+    await page.get_by_role("button", name="Decided").click()
+    await page.locator(".record summary", has_text="Which city?").click()
+    await expect(page.locator(".record .answers")).to_have_text("Which city?Zurich")
+
+
+async def test_what_a_program_must_answer_is_shown_and_not_offered(page: Page, gateway: FakeGateway) -> None:
+    gateway.approvals["t1"] = {
+        "approval_id": "t1",
+        "kind": "APPROVAL_KIND_CLIENT_TOOL",
+        "state": "APPROVAL_STATE_PENDING",
+        "tool": "read_sensor",
+        "run_id": "r1",
+    }
+    await page.goto(f"{gateway.url}/approvals")
+    await expect(page.locator(".record")).to_contain_text("Waits for the program that asked")
+    await expect(page.locator(".slip")).to_have_count(0)

@@ -75,6 +75,7 @@ def install(gateway: FakeGateway, pace: float = 0.0) -> None:
         "Wait": wait,
         "Retract": retract,
         "Ask me": questions,
+        "Stand by": stand_by,
         "Count": count,
         "Compare": research,
     }
@@ -353,6 +354,27 @@ def questions(run: FakeRun) -> None:
     text = f"{answers['city']} for {answers['days']} days."  # type: ignore[index]
     run.say(text)
     run.emit("run_completed", text=text, message_id="am7")
+
+
+def stand_by(run: FakeRun) -> None:
+    """The run yields until its user writes again, then says what it was told."""
+    reason = "Restart the router, then tell me what its lamp shows."
+    call = {"call_id": "w1", "name": "wait_for_user", "arguments_json": {}, "reason": reason}
+    run.emit("tool_call_proposed", call=call, round=1, title="Wait for you")
+    run.emit("client_tool_requested", call=call, approval_id="w1")
+    run.emit("run_paused", pending=[{"call_id": "w1", "approval_id": "w1", "kind": "PAUSE_KIND_CONTINUE"}])
+    record: dict[str, Any] = {"approval_id": "w1", "kind": "APPROVAL_KIND_CONTINUE", "tool": "wait_for_user"}
+    record |= {"state": "APPROVAL_STATE_PENDING", "run_id": run.run_id, "reason": reason}
+    run.gateway.approvals["w1"] = record
+    with run.changed:
+        run.changed.wait_for(lambda: "decision" in record, timeout=60)
+    record |= {"state": "APPROVAL_STATE_ANSWERED", "decided_by": "local"}
+    run.emit("approval_resolved", approval_id="w1", call_id="w1", resolution="RESOLUTION_ANSWERED", decided_by="local")
+    run.emit("run_resumed", cause="decision")
+    run.emit("tool_call_finished", call_id="w1", name="wait_for_user", status="TOOL_STATUS_COMPLETED")
+    text = f"You said: {record['decision'].get('input', 'nothing more')}."
+    run.say(text)
+    run.emit("run_completed", text=text, message_id="am10")
 
 
 def count(run: FakeRun) -> None:

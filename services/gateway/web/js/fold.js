@@ -157,9 +157,18 @@ const HANDLERS = {
   history_compacted: (view, e, { at }) =>
     push(view, { kind: "compacted", at, before: integer(e.tokens_before), after: integer(e.tokens_after), messages: e.messages ?? 0 }),
   notice: (view, e, { at, stepId }) => push(view, { kind: "notice", at, code: e.code ?? "", text: e.text ?? "", stepId }),
-  run_paused: (view, e, { at }) => ({
-    ...view, phase: "waiting", paused: { at, deadline: millis(e.deadline), pending: e.pending ?? [] },
-  }),
+  run_paused(view, e, { at }) {
+    const paused = { at, deadline: millis(e.deadline), pending: e.pending ?? [] };
+    // A run that waits for a message has no event of its own for it: the pause says so.
+    const waiting = paused.pending.filter((call) => bare(call.kind, "PAUSE_KIND_") === "continue");
+    return waiting.reduce(
+      (next, call) => putApproval(next, call.approval_id || call.call_id, {
+        kind: "continue", state: "pending", callId: call.call_id, tool: call.tool ?? "", reason: next.calls[call.call_id]?.reason ?? "",
+        deadline: paused.deadline, askedAt: at,
+      }),
+      { ...view, phase: "waiting", paused },
+    );
+  },
   run_resumed: (view) => ({ ...view, phase: "running", paused: null }),
   run_completed: (view, e, meta) =>
     finish(view, "completed", meta, {

@@ -3,10 +3,10 @@
 import { h } from "../dom.js";
 import { formatDay, t, word } from "../i18n/index.js";
 import { AllowRules } from "../render/allow-rules.js";
-import { ApprovalCard } from "../render/approval.js";
+import { answeredPart } from "../render/answers.js";
 import { argumentParts, decisionLine, editedPart } from "../render/call.js";
 import { placeAll } from "../render/numbered.js";
-import { QuestionCard } from "../render/questions.js";
+import { slipFor } from "../render/slips.js";
 import { bare, embedded, millis } from "../wire.js";
 
 const STATES = { pending: ["pending"], decided: ["approved", "edited", "denied", "expired", "cancelled", "answered"], all: [] };
@@ -70,7 +70,7 @@ export class ApprovalsPage {
       card.dispose();
       this.#cards.delete(id);
     }
-    const nodes = approvals.map((item) => (item.state === "pending" ? this.#waiting(item) : decided(item)));
+    const nodes = approvals.map((item) => (item.state === "pending" && item.kind !== "client_tool" ? this.#waiting(item) : decided(item)));
     const wanted = nodes.length > 0 ? nodes : [h("p", { class: "muted empty" }, t(this.which === "pending" ? "noApprovals" : "noApprovalsAll"))];
     placeAll(this.#cards.values());
     const kept = [...this.list.children];
@@ -81,8 +81,7 @@ export class ApprovalsPage {
   #waiting(approval) {
     const known = this.#cards.get(approval.approvalId);
     if (known) return known.element;
-    const Card = approval.kind === "question" ? QuestionCard : ApprovalCard;
-    const card = new Card(approval, {
+    const card = slipFor(approval, {
       heading: "h2",
       now: this.app.now,
       decide: async (body) => {
@@ -102,9 +101,15 @@ function decided(approval) {
   return h(
     "details",
     { class: `record record-${approval.state}` },
-    h("summary", {}, h("code", {}, approval.tool), h("span", { class: "gist" }, approval.reason), h("span", { class: "row-state" }, word("state", approval.state)), h("span", { class: "row-time" }, approval.askedAt ? formatDay(approval.askedAt) : "")),
-    h("div", { class: "record-body" }, argumentParts(approval), decisionLine(approval), editedPart(approval), origin(approval)),
+    h("summary", {}, approval.tool ? h("code", {}, approval.tool) : null, h("span", { class: "gist" }, gist(approval)), h("span", { class: "row-state" }, word("state", approval.state)), h("span", { class: "row-time" }, approval.askedAt ? formatDay(approval.askedAt) : "")),
+    h("div", { class: "record-body" }, argumentParts(approval), decisionLine(approval), editedPart(approval), answeredPart(approval), origin(approval)),
   );
+}
+
+/** What a record is about in one line. */
+function gist(approval) {
+  if (approval.kind === "client_tool" && approval.state === "pending") return t("callerAnswers");
+  return approval.reason || approval.questions.map((question) => question.text).join(" ") || (approval.kind === "continue" ? t("waitsForYou") : "");
 }
 
 function origin(approval) {
@@ -123,6 +128,6 @@ function readApproval(item) {
     arguments: embedded(item.arguments_json), parameters: embedded(item.parameters_json), digest: item.arguments_digest ?? "",
     reason: item.reason ?? "", policy: item.policy ?? "", deadline: millis(item.deadline), askedAt: millis(item.requested_at),
     decidedBy: item.decided_by ?? "", comment: item.comment ?? "", requestedBy: item.requested_by ?? "", runId: item.run_id ?? "",
-    questions: item.questions ?? [], edited: embedded(item.edited_arguments_json),
+    questions: item.questions ?? [], edited: embedded(item.edited_arguments_json), answers: embedded(item.answer_json), skipped: Boolean(item.skipped),
   };
 }

@@ -2,9 +2,8 @@
 
 import { h } from "../dom.js";
 import { t } from "../i18n/index.js";
-import { ApprovalCard } from "./approval.js";
 import { placeAll } from "./numbered.js";
-import { QuestionCard } from "./questions.js";
+import { slipFor } from "./slips.js";
 
 export class Dock {
   #cards = new Map();
@@ -40,7 +39,6 @@ export class Dock {
   }
 
   #add(approval) {
-    const Card = approval.kind === "question" ? QuestionCard : ApprovalCard;
     const decide = async (body) => {
       card.decided = true; // its buttons are disabled, so the keyboard has no place when the card leaves
       await this.decide(approval, body).catch((error) => {
@@ -48,7 +46,7 @@ export class Dock {
         throw error;
       });
     };
-    const card = new Card(approval, { decide, now: this.now });
+    const card = slipFor(approval, { decide, now: this.now });
     this.#cards.set(approval.approvalId, card);
     this.list.append(card.element);
     this.announce(t("waitingForYou", { tool: approval.tool || t("answerQuestions") }));

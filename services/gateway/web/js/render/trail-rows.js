@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 import { formatSeconds, t, word } from "../i18n/index.js";
+import { answeredPart } from "./answers.js";
 import { callRow } from "./call.js";
 import { routeScores } from "./route.js";
 
@@ -26,7 +27,7 @@ const ROWS = {
   notice: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text || entry.code)),
   retracted: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text ? t("retractedText", { reason: entry.text }) : t("retracted"))),
   compacted: (entry) => plain("notice", h("span", { class: "row-title" }, t("compacted", { n: entry.messages }))),
-  route: (entry) => plain("stage", h("details", {}, h("summary", {}, h("span", { class: "row-title" }, entry.choice ? t("routed", { choice: entry.choice }) : t("notRouted")), h("span", { class: "row-time" }, formatSeconds(entry.took))), routeScores(entry))),
+  route: (entry) => plain("stage", h("details", {}, h("summary", {}, h("span", { class: "row-title" }, entry.choice ? t("routed", { choice: entry.choice }) : t("notRouted")), h("span", { class: "row-state" }), h("span", { class: "row-time" }, formatSeconds(entry.took))), routeScores(entry, { titled: false }))),
   plan: (entry) => plain("plan", h("span", { class: "row-title" }, t("plan")), h("ol", {}, entry.steps.map((step) => h("li", {}, step.title)))),
   step: (entry, { step, children }) =>
     plain(
@@ -46,5 +47,13 @@ const ROWS = {
       ),
     ),
   questions: (entry, { approval }) =>
-    plain("questions", h("span", { class: "row-title" }, t("answerQuestions")), h("span", { class: "row-state" }, word("state", approval?.state ?? "pending"))),
+    plain(
+      `questions ${approval?.state === "pending" ? "asking" : "done"}`,
+      h(
+        "details",
+        {},
+        h("summary", {}, h("span", { class: "row-title" }, t("answerQuestions")), h("span", { class: "row-state" }, approval?.skipped ? t("skipped") : word("state", approval?.state ?? "pending"))),
+        approval ? answeredPart(approval) : null,
+      ),
+    ),
 };
