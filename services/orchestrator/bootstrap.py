@@ -22,6 +22,7 @@ from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
+from services.chassis.settings import SettingsError
 from services.chassis.streaming import raw_streaming
 from services.orchestrator.adapters.agents_toml import load_agents, load_prompts
 from services.orchestrator.adapters.approval_grpc import GrpcApprovals
@@ -45,6 +46,7 @@ from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
 from services.orchestrator.carrying import Carrying
+from services.orchestrator.config_faults import told_as_settings
 from services.orchestrator.consent import Consents
 from services.orchestrator.consult import Consultant
 from services.orchestrator.context.attachments import Attachments
@@ -106,20 +108,26 @@ GRPC_SERVICES = (
 
 
 async def build(settings: Settings, platform: Platform) -> Service:
-    """Return the service; nothing works before its `start`."""
+    """Return the service; nothing works before its `start`. Raises SettingsError for what proctor.toml has wrong."""
     database = await Database.open(_database_url(settings), platform.clock)
     channels = _Channels(platform, settings)
     blobs = LocalBlobs(settings.data_dir / "artifacts")
     media = StoredMedia(blobs, channels.retrieval, platform.signer, settings.retrieval_timeout / timedelta(seconds=1))
-    models = build_models(
-        config=settings.config_file,
-        environ=os.environ,
-        telemetry=platform.telemetry,
-        clock=platform.clock,
-        media=media,
-        ownership=_ownership(settings, platform, database),
-    )
-    orchestrator = _Orchestrator(settings, platform, database, channels, models, blobs, media)
+    try:
+        with told_as_settings(settings.config_file):
+            models = build_models(
+                config=settings.config_file,
+                environ=os.environ,
+                telemetry=platform.telemetry,
+                clock=platform.clock,
+                media=media,
+                ownership=_ownership(settings, platform, database),
+            )
+            orchestrator = _Orchestrator(settings, platform, database, channels, models, blobs, media)
+    except SettingsError:
+        await channels.close()
+        await database.close()
+        raise
     return Service(
         name="orchestrator",
         register=orchestrator.register,
