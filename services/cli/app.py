@@ -20,6 +20,7 @@ from services.cli.ingest import ingest, tell
 from services.cli.memories import memories
 from services.cli.models import models
 from services.cli.show import plain
+from services.cli.sites import ingest_site, is_address
 from services.cli.tools import tools
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -102,11 +103,20 @@ def ask_command(
 
 @app.command(name="ingest")
 def ingest_command(
-    path: Annotated[Path, typer.Argument(exists=True, help="File or folder.")],
+    path: Annotated[str, typer.Argument(help="File, folder, or address of a web page or sitemap.")],
     source: Annotated[str, typer.Option(help="Source to ingest into; made if missing.")] = "documents",
+    depth: Annotated[int, typer.Option(help="Of a web page: how many links deep to follow.", min=0, max=10)] = 0,
+    pages: Annotated[int, typer.Option(help="Of a web site: most pages; 0 is 200.", min=0)] = 0,
+    every: Annotated[int, typer.Option(help="Of a web site: hours until it is read again; 0 is never.", min=0)] = 0,
 ) -> None:
-    """Bring documents into a source; the same files again change nothing."""
-    result = ingest(_gateway(), path, source, console)
+    """Bring documents into a source; the same files again change nothing, and web pages are brought up to date."""
+    if is_address(path):
+        body = {"url": path, "max_depth": depth, "max_pages": pages, "every_hours": every}
+        result = ingest_site(_gateway(), body, source, console)
+    else:
+        if not Path(path).exists():
+            raise _failure(f"there is no file or folder '{path}'")
+        result = ingest(_gateway(), Path(path), source, console)
     tell(result, console)
     raise typer.Exit(1 if result.failed else 0)
 

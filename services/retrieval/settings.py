@@ -108,13 +108,15 @@ class Settings:
     fetch_bytes: int = 5 * 2**20
     # Private networks, such as 10.0.0.0/8, that pages may come from; else public addresses only.
     fetch_allow_networks: tuple[str, ...] = ()
-    # Who searches the web: `none`, `tavily`, `brave`, `searxng` or `duckduckgo`; with key or address.
-    # Following sites: how many at once, seconds between two pages of one, and the most of pages and bytes.
+    # Web sites that sources follow: how many are read at once, and seconds between two pages of one (a site may ask for
+    # more).
     sites_at_once: int = 2
     site_delay: float = 1.0
+    # Most pages of a site, bytes of a page, and bytes of a site in one sync.
     site_pages: int = 5_000
     site_page_bytes: int = 20 * 2**20
     site_bytes: int = 2**30
+    # Who searches the web: `none`, `tavily`, `brave`, `searxng` or `duckduckgo`; with key or address.
     web_search: WebSearchChoice = WebSearchChoice.NONE
     web_search_key: Secret = Secret("")
     web_search_url: str = ""

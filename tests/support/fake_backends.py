@@ -73,6 +73,23 @@ class FakeRetrieval(retrieval_service_pb2_grpc.RetrievalServiceServicer, source_
         part = source_service_pb2.DocumentPart(text="words", start=request.offset, end=request.offset + 5)
         return source_service_pb2.ReadDocumentResponse(document=document, parts=[part], characters=99)
 
+    async def SyncSite(self, request: Any, context: Any) -> Any:
+        if request.url.endswith("/broken"):
+            raise SourceNotFound("there is no such source")
+        site = source_service_pb2.Site(site_id="w1", url=request.url, max_depth=request.max_depth)
+        site.every.CopyFrom(request.every)
+        yield source_service_pb2.SyncSiteResponse(site=site)
+        page = source_service_pb2.SitePage(url=request.url, outcome=source_service_pb2.PAGE_OUTCOME_ADDED, passages=3)
+        yield source_service_pb2.SyncSiteResponse(page=page)
+        site.state = source_service_pb2.SITE_STATE_DONE
+        yield source_service_pb2.SyncSiteResponse(site=site)
+
+    async def ListSites(self, request: Any, context: Any) -> Any:
+        return source_service_pb2.ListSitesResponse(sites=[source_service_pb2.Site(site_id="w1")])
+
+    async def DeleteSite(self, request: Any, context: Any) -> Any:
+        return source_service_pb2.DeleteSiteResponse(documents=2)
+
     async def DeleteDocument(self, request: Any, context: Any) -> Any:
         return source_service_pb2.DeleteDocumentResponse()
 

@@ -90,6 +90,22 @@ async def test_sources_and_documents_are_created_listed_and_deleted(suite: Suite
     assert (await suite.http.delete("/v1/sources/s2")).json()["reason"] == "SOURCE_NOT_FOUND"
 
 
+async def test_sites_are_synced_listed_and_given_up(suite: Suite) -> None:
+    body = {"url": "https://docs.example/", "max_depth": 2, "every_hours": 24}
+    async with suite.http.stream("POST", "/v1/sources/s1/sites", json=body) as response:
+        events = [line async for line in response.aiter_lines() if line.startswith("event: ")]
+    waited = await suite.http.post("/v1/sources/s1/sites", json=body, headers={"accept": "application/json"})
+    broken = await suite.http.post("/v1/sources/s1/sites", json=body | {"url": "https://docs.example/broken"})
+
+    assert events == ["event: site", "event: page", "event: site"]
+    told = waited.json()
+    assert (told["site"]["state"], told["site"]["max_depth"], told["site"]["every"]) == ("SITE_STATE_DONE", 2, "86400s")
+    assert [page["passages"] for page in told["pages"]] in ([3], ["3"])
+    assert (broken.status_code, broken.json()["reason"]) == (404, "SOURCE_NOT_FOUND")
+    assert (await suite.http.get("/v1/sources/s1/sites")).json()["sites"][0]["site_id"] == "w1"
+    assert int((await suite.http.delete("/v1/sources/s1/sites/w1")).json()["documents"]) == 2
+
+
 async def test_search_and_passages_pass_through(suite: Suite) -> None:
     found = await suite.http.post("/v1/search", json={"query": "holidays", "top_k": 3})
     assert found.json()["hits"][0]["text"] == "holidays"

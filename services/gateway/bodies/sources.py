@@ -15,6 +15,15 @@ class CreateSource(Body):
     private: bool = False
 
 
+class SyncSite(Body):
+    """A web page or sitemap to follow."""
+
+    url: str = Field(min_length=1, max_length=1024)
+    max_pages: int = Field(default=0, ge=0, le=100_000, description="Most pages; 0 is 200.")
+    max_depth: int = Field(default=0, ge=0, le=10, description="How many links deep; 0 is the page alone.")
+    every_hours: int = Field(default=0, ge=0, le=8760, description="Read again by itself this often; 0 is never.")
+
+
 class Search(Body):
     """What to look for."""
 

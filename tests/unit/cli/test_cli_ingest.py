@@ -10,6 +10,7 @@ from rich.console import Console
 
 from services.cli.gateway import Gateway, GatewayError
 from services.cli.ingest import BATCH_FILES, batches, find_files, ingest, tell
+from services.cli.sites import ingest_site, is_address
 
 
 def test_hidden_files_are_left_out_and_names_are_relative(tmp_path: Path) -> None:
@@ -75,3 +76,33 @@ def test_a_stream_that_ends_in_an_error_is_an_error(tmp_path: Path) -> None:
         ingest(
             Gateway("http://g", transport=httpx.MockTransport(answer)), folder(tmp_path), "h", Console(file=StringIO())
         )
+
+
+def test_pages_of_a_web_site_are_counted_by_what_became_of_them() -> None:
+    asked: list[dict[str, object]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/sources":
+            return httpx.Response(201, json={})
+        asked.append(json.loads(request.read()))
+        outcomes = [("ADDED", ""), ("UNCHANGED", ""), ("SKIPPED", "robots.txt"), ("FAILED", "answered 500")]
+        pages = [
+            {"url": f"http://w/{n}", "outcome": f"PAGE_OUTCOME_{name}", "message": told, "passages": "2"}
+            for n, (name, told) in enumerate(outcomes)
+        ]
+        site = {"url": "http://w/", "state": "SITE_STATE_DONE", "message": "stopped at 4 pages"}
+        frames = [("site", site | {"message": ""}), *(("page", page) for page in pages), ("site", site)]
+        return httpx.Response(200, text="".join(f"event: {kind}\ndata: {json.dumps(d)}\n\n" for kind, d in frames))
+
+    out = Console(file=StringIO(), width=200)
+    gateway = Gateway("http://g", transport=httpx.MockTransport(answer))
+    result = ingest_site(gateway, {"url": "http://w/", "max_depth": 1}, "web", out)
+    tell(result, out)
+
+    assert is_address("https://w/")
+    assert not is_address("./https")
+    assert asked == [{"url": "http://w/", "max_depth": 1}]
+    assert (result.ingested, result.unchanged, result.passages) == (1, 1, 2)
+    assert result.failed == [("http://w/3", "answered 500")]
+    assert isinstance(out.file, StringIO)
+    assert "stopped at 4 pages" in out.file.getvalue()

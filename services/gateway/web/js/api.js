@@ -60,6 +60,8 @@ export class Api {
   createSource = (name) => this.json("POST", "/v1/sources", { body: { name } });
   documents = (source) => this.json("GET", `/v1/sources/${part(source)}/documents`, { query: { page_size: 500 } });
   deleteDocument = (source, document) => this.json("DELETE", `/v1/sources/${part(source)}/documents/${part(document)}`);
+  /** Brings a web page into a source; the body of the response is a stream of messages. */
+  syncSite = (source, body) => this.send("POST", `/v1/sources/${part(source)}/sites`, { body, stream: true });
   passage = (id) => this.json("GET", `/v1/passages/${part(id)}`);
   models = () => this.json("GET", "/v1/models");
   agents = () => this.json("GET", "/v1/agents");

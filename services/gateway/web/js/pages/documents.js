@@ -48,7 +48,12 @@ export class DocumentsPage {
         {},
         h("h2", {}, source.name),
         h("span", { class: "muted figures" }, `${t("documentCount", { n: integer(source.documents) })} · ${t("passages", { n: integer(source.passages) })}`),
-        h("button", { type: "button", class: "button quiet", onclick: () => files.click() }, t("addFiles")),
+        h(
+          "div",
+          { class: "source-actions" },
+          h("button", { type: "button", class: "button quiet", onclick: () => files.click() }, t("addFiles")),
+          h("button", { type: "button", class: "button quiet", onclick: () => this.#addSite(source) }, t("addSite")),
+        ),
         files,
       ),
       source.description ? h("p", { class: "muted" }, source.description) : null,
@@ -77,6 +82,11 @@ export class DocumentsPage {
   async #delete(source, item) {
     if (!(await confirmed(t("deleteDocument", { name: item.title || item.path }), t("delete")))) return;
     await this.#change(() => this.app.api.deleteDocument(source.source_id, item.document_id));
+  }
+
+  async #addSite(source) {
+    const url = await asked(t("siteAddress"), "https://", t("addSite"));
+    if (url) await this.app.shell.uploads.addSite(url, source.name);
   }
 
   async #newSource() {

@@ -3,7 +3,9 @@
 import { h, iconButton } from "../dom.js";
 import { formatBytes, t, word } from "../i18n/index.js";
 import { recall, remember } from "../prefs.js";
+import { messages } from "../sse.js";
 import { uploadDocument } from "../upload.js";
+import { bare } from "../wire.js";
 
 const AT_ONCE = 3; // uploads that run side by side
 const FIRST_SOURCE = "documents"; // made when there is no source yet
@@ -51,6 +53,33 @@ export class Uploads {
     }
   }
 
+  /** Brings a web page, with what it leads to on its own site, into a source. */
+  async addSite(url, source) {
+    this.panel.hidden = false;
+    const row = this.#row({ name: url, size: null });
+    this.list.prepend(row.element);
+    let read = 0;
+    let kept = 0;
+    try {
+      await this.#chooseSource(source);
+      const response = await this.app.api.syncSite(source, { url, max_depth: 1 });
+      for await (const { event, data } of messages(response.body)) {
+        if (!data) continue;
+        const told = JSON.parse(data);
+        if (event === "error") throw new Error(told.detail);
+        if (event === "page") {
+          read += 1;
+          if (["added", "changed", "unchanged"].includes(bare(told.outcome, "PAGE_OUTCOME_"))) kept += 1;
+          row.busy(t("pagesRead", { n: read }));
+        } else if (bare(told.state, "SITE_STATE_") === "failed") throw new Error(told.message);
+        else if (bare(told.state, "SITE_STATE_") === "done") row.done([t("pagesSearchable", { n: kept }), told.message].filter(Boolean).join(" · "));
+      }
+    } catch (error) {
+      row.fail(error.message);
+    }
+    dispatchEvent(new Event("proctor:ingested"));
+  }
+
   async #chooseSource(wanted) {
     const { sources = [] } = await this.app.api.sources();
     const known = sources.map((item) => item.name);
@@ -88,7 +117,7 @@ export class Uploads {
   #row(file) {
     const state = h("span", { class: "upload-state" }, t("upload.waiting"));
     const bar = h("progress", { max: "1", value: "0", "aria-label": file.name });
-    const element = h("li", {}, h("span", { class: "upload-name", title: file.name }, file.name), h("span", { class: "muted" }, formatBytes(file.size)), state, bar);
+    const element = h("li", {}, h("span", { class: "upload-name", title: file.name }, file.name), h("span", { class: "muted" }, file.size === null ? "" : formatBytes(file.size)), state, bar);
     const show = (text, tone) => {
       state.textContent = text;
       element.dataset.tone = tone;
@@ -99,6 +128,14 @@ export class Uploads {
       progress: ({ state: name, sent }) => {
         bar.value = sent !== undefined ? sent * 0.6 : { queued: 0.62, parsing: 0.7, indexing: 0.85, embedding: 0.95, done: 1, failed: 1 }[name] ?? bar.value;
         show(word("upload", name), "busy");
+      },
+      busy: (text) => {
+        bar.removeAttribute("value"); // nobody knows how many pages there are
+        show(text, "busy");
+      },
+      done: (text) => {
+        bar.value = 1;
+        show(text, "good");
       },
       finish: (last) => {
         bar.value = 1;
