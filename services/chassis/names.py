@@ -17,6 +17,8 @@ SPAN_CHAT_ATTEMPT: Final = "chat attempt"
 SPAN_EXECUTE_TOOL: Final = "execute_tool"
 SPAN_RETRIEVAL: Final = "retrieval"
 SPAN_EMBEDDINGS: Final = "embeddings"
+# MCP's convention: the method, then the server's name of the tool.
+SPAN_MCP_CALL: Final = "tools/call"
 # These stand alone.
 SPAN_APPROVAL_WAIT: Final = "proctor.approval.wait"
 SPAN_SANDBOX_EXECUTE: Final = "proctor.sandbox.execute"
@@ -68,6 +70,9 @@ APPROVAL_KIND: Final = "proctor.approval.kind"
 APPROVAL_OUTCOME: Final = "proctor.approval.outcome"
 BUDGET_KIND: Final = "proctor.budget.kind"
 EMBEDDINGS_BATCH_SIZE: Final = "proctor.embeddings.batch_size"
+GUARDRAIL_ACTION: Final = "proctor.guardrail.action"
+GUARDRAIL_NAME: Final = "proctor.guardrail.name"
+GUARDRAIL_STAGE: Final = "proctor.guardrail.stage"
 LLM_FALLBACK_FROM: Final = "proctor.llm.fallback_from"
 LLM_PURPOSE: Final = "proctor.llm.purpose"
 LLM_QUEUE_TIME: Final = "proctor.llm.queue_time"
@@ -96,6 +101,7 @@ TOOL_RESULT_BYTES: Final = "proctor.tool.result_bytes"
 
 # --- Log events ------------------------------------------------------------------------------------------------------
 EVENT_APPROVAL_DECIDED: Final = "approval.decided"
+EVENT_GUARDRAIL_ACTED: Final = "guardrail.acted"
 EVENT_MODEL_CALL: Final = "model.call"
 EVENT_RETRIEVAL_SEARCHED: Final = "retrieval.searched"
 EVENT_ROUTE_DECIDED: Final = "route.decided"
@@ -291,6 +297,12 @@ SANDBOX_OUTCOME: Final = Counted(
 )
 SANDBOX_POOL_IDLE: Final = UpDown(
     name="proctor.sandbox.pool.idle", unit="{worker}", description="Warm workers that wait."
+)
+GUARDRAIL_ACTIONS: Final = Counted(
+    name="proctor.guardrail.actions",
+    unit="{action}",
+    description="What guardrails did: changed, refused, failed_open, failed_closed.",
+    attributes=(GUARDRAIL_NAME, GUARDRAIL_STAGE, GUARDRAIL_ACTION),
 )
 BUDGET_EXHAUSTED: Final = Counted(
     name="proctor.budget.exhausted",

@@ -19,6 +19,7 @@ from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
 from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
 from proctor.orchestrator.v1 import tool_service_pb2_grpc as tool_grpc
 from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
+from services.chassis import names
 from services.chassis.identity import Principal
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
@@ -54,6 +55,9 @@ from services.orchestrator.context.compaction import Compactor
 from services.orchestrator.continuation import READER
 from services.orchestrator.execution import Executor
 from services.orchestrator.gate import Gate
+from services.orchestrator.guardrails.config_file import read_guardrails
+from services.orchestrator.guardrails.guarded_model import GuardedModel
+from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms
@@ -236,6 +240,10 @@ class _Orchestrator:
             clock=clock,
             http=CheckedHttpClient(guard_of(settings.http_networks)),
         )
+        self._guards = Guards(
+            read_guardrails(settings.config_file, os.environ),
+            platform.telemetry.counter(SCOPE, names.GUARDRAIL_ACTIONS),
+        )
         self._mcp = McpServers(settings.config_file, os.environ, files=artifacts, clock=clock, ids=ids, tracer=tracer)
         opened = opened_tools(settings.config_file, os.environ, clock)
         self._services = opened.services
@@ -278,7 +286,12 @@ class _Orchestrator:
             preparer=Preparer(
                 retrieval, models.catalogue, prompts, Attachments(media, artifacts), NamedTools(gate, prompts)
             ),
-            loop=Loop(Speaker(models.chat, ids), gate, Compactor(models.chat, models.catalogue, ids), metrics),
+            loop=Loop(
+                Speaker(GuardedModel(models.chat, self._guards), ids),
+                gate,
+                Compactor(models.chat, models.catalogue, ids),
+                metrics,
+            ),
             gate=gate,
             consultant=consultant,
             embeddings=self._embeddings,
@@ -322,6 +335,7 @@ class _Orchestrator:
         self._reconciler = Reconciler(
             store=database.runs,
             approvals=approvals,
+            standing=database.standing,
             workforce=self._workforce,
             service=SERVICE,
             settings=ReconcileSettings(
@@ -343,6 +357,7 @@ class _Orchestrator:
             offers=offers,
             conversations=database.conversations,
             approvals=approvals,
+            standing=database.standing,
             artifacts=artifacts,
             caps=Caps(
                 rounds=settings.rounds,
@@ -362,6 +377,7 @@ class _Orchestrator:
             events_lifetime=settings.events_lifetime,
             runs_lifetime=settings.runs_lifetime,
             usage=database.usage,
+            standing=database.standing,
             usage_lifetime=settings.usage_lifetime,
         )
         self._servicers = (
@@ -411,6 +427,7 @@ class _Orchestrator:
         await self._titler.close()
         await self._embeddings.close()
         await self._mcp.close()
+        await self._guards.close()
         await self._journals.close()
         await self._models.close()
         await self._channels.close()

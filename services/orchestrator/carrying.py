@@ -32,11 +32,21 @@ from services.orchestrator.domain.events import (
 from services.orchestrator.domain.messages import Evidence
 from services.orchestrator.domain.state import Pending
 from services.orchestrator.execution import Executor, ToolOverdue
+from services.orchestrator.guardrails.framing import tool_result
 from services.orchestrator.leading import Leading
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.surroundings import consulting, mentioned
-from services.orchestrator.tools.ports import Effect, Resumed, Tool, ToolContext, ToolQuestions, ToolResult, no_consult
+from services.orchestrator.tools.ports import (
+    Effect,
+    Resumed,
+    Tool,
+    ToolContext,
+    ToolDefinition,
+    ToolQuestions,
+    ToolResult,
+    no_consult,
+)
 
 _log = logging.getLogger(__name__)
 PREVIEW_CHARACTERS = 2000
@@ -142,7 +152,7 @@ class Carrying:
         )
         if status is ToolStatus.COMPLETED:
             leg.dedup.completed(definition, pending.call.arguments_json)
-        await self._deliver(leg, pending, status, result, note, took, turn, effect=definition.effect)
+        await self._deliver(leg, pending, status, result, note, took, turn, definition)
         return None
 
     async def _run(
@@ -248,8 +258,7 @@ class Carrying:
         note: str,
         took: timedelta,
         turn: Turn,
-        *,
-        effect: Effect,
+        definition: ToolDefinition,
     ) -> None:
         """Number what was found in the order in which the model will read it, then settle."""
         facts: list[Fact] = [Notice(code=code, text=text) for code, text in result.notices]
@@ -264,7 +273,8 @@ class Carrying:
         body = outcomes.with_evidence("\n\n".join(outcomes.clean(text) for text in texts if text), read)
         limit = min(self._result_characters, leg.result_characters)
         shown = outcomes.cut("\n\n".join(t for t in (note, body) if t), limit)
-        message = outcomes.tool_message(pending.call, shown.text, result.images)
+        told = tool_result(definition.name, shown.text) if definition.foreign else shown.text
+        message = outcomes.tool_message(pending.call, told, result.images)
         leg.progress.settle(pending.settled(status, message))
         facts.append(
             ToolCallFinished(
@@ -279,7 +289,7 @@ class Carrying:
             )
         )
         # A read may run again after a crash; anything else must not, so its result is saved with the fact.
-        if effect is Effect.READ:
+        if definition.effect is Effect.READ:
             leg.post(*facts)
         else:
             await leg.commit(*facts)

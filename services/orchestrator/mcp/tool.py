@@ -31,7 +31,6 @@ from services.orchestrator.tools.ports import (
 MOST_ROUNDS = 10
 # A kept call outlives the deadline of its question by this, so that the last answer still finds it.
 SLACK = timedelta(seconds=30)
-METHOD = "tools/call"
 _WORDS_LIMIT = 500
 
 
@@ -64,10 +63,10 @@ class McpTool:
         """Call the server, or go on with a call that had asked the user something."""
         server = self._connection.settings.name
         with self._tracer.start_as_current_span(
-            f"{METHOD} {self._tool.name}",
+            f"{names.SPAN_MCP_CALL} {self._tool.name}",
             kind=SpanKind.CLIENT,
             attributes={
-                names.MCP_METHOD_NAME: METHOD,
+                names.MCP_METHOD_NAME: names.SPAN_MCP_CALL,
                 names.GEN_AI_TOOL_NAME: self._tool.name,
                 names.MCP_SERVER: server,
             },

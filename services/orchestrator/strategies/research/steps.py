@@ -13,8 +13,8 @@ from services.orchestrator.domain.events import StepFinished, StepStarted
 from services.orchestrator.domain.messages import Budget, Message, OutputFormat, Role, text_message
 from services.orchestrator.domain.run import Fenced, OnRetraction
 from services.orchestrator.domain.state import Phase, RunSpec
-from services.orchestrator.evidence import DOCUMENTS
 from services.orchestrator.gate import Gate
+from services.orchestrator.guardrails.framing import DOCUMENTS
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
 from services.orchestrator.strategies.research.progress import Research, Step, StepState, encode
