@@ -68,6 +68,34 @@ def delete_agent(agent: Annotated[str, typer.Argument(help="Agent id or name.")]
     console.print("deleted")
 
 
+@agents.command("draw")
+def draw_agent(
+    agent: Annotated[str, typer.Argument(help="A workflow: agent id or name, or a YAML file.")] = "",
+    suite: Annotated[bool, typer.Option("--suite", help="The way of a request through the suite.")] = False,
+    config: Annotated[
+        Path, typer.Option(help="The operator's file.", envvar="PROCTOR_ORCHESTRATOR_CONFIG_FILE")
+    ] = Path("proctor.toml"),
+) -> None:
+    """Print a workflow as a mermaid chart."""
+    # Imported here: the orchestrator's grammar of workflows is needed by this command alone.
+    from services.cli.draw import NothingToDraw, workflow_chart
+
+    if suite == bool(agent):
+        _tell_failure("name a workflow, or say --suite")
+        raise typer.Exit(2)
+    if suite:
+        from services.cli.suite_chart import suite_chart
+
+        typer.echo(suite_chart(), nl=False)
+        return
+    try:
+        chart = workflow_chart(agent, config, _fetch_agent)
+    except NothingToDraw as error:
+        _tell_failure(str(error))
+        raise typer.Exit(1) from None
+    typer.echo(chart, nl=False)
+
+
 @prompts.command("list")
 def list_prompts() -> None:
     """List the prompts that your agents may refer to, the operator's first."""
@@ -124,6 +152,10 @@ def _find(gateway: Gateway, kind: str, name: str) -> Mapping[str, Any] | None:
             raise
         return None
     return found
+
+
+def _fetch_agent(name: str) -> dict[str, Any]:
+    return dict(open_gateway().request("GET", _path("agent", name))["agent"])
 
 
 def _show(gateway: Gateway, kind: str, name: str, version: int, *, as_json: bool) -> None:
