@@ -12,6 +12,7 @@ from services.chassis.identity import Principal
 from services.orchestrator.domain.agent import ToolBinding
 from services.orchestrator.domain.conversation import Conversation, Feedback, StoredMessage
 from services.orchestrator.domain.messages import Artifact
+from services.orchestrator.domain.run import Run
 from services.orchestrator.domain.usage import Consumption, Quota, QuotaScope, UsageDay
 from services.orchestrator.evidence import Finding
 from services.orchestrator.tools.ports import Consent
@@ -82,6 +83,20 @@ class UsageKeeper(Protocol):
     async def by_day(self, tenant: str, *, since: datetime, user: str) -> Sequence[UsageDay]: ...
 
     async def forget(self, before: datetime) -> int: ...
+
+
+class Standing(Protocol):
+    """Whether what was admitted once is still admitted."""
+
+    async def check(self, run: Run) -> None:
+        """Raise KeyEnded for ever, or QuotaExceeded for a while, when a run that waited may not go on."""
+        ...
+
+    async def end_key(self, tenant: str, key_id: str) -> None:
+        """Remember that a key was revoked; again is once."""
+        ...
+
+    async def forget_keys(self, before: datetime) -> int: ...
 
 
 class GateVerdict(Enum):

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from services.chassis.errors import ServiceError
 from services.chassis.identity import Principal
-from services.orchestrator.domain.run import Run, RunState
+from services.orchestrator.domain.run import KeyEnded, Run, RunState
+from services.orchestrator.domain.usage import QuotaExceeded
 from services.orchestrator.journal.ports import RunStore
-from services.orchestrator.ports import Approvals, RecordState
+from services.orchestrator.ports import Approvals, RecordState, Standing
 from services.orchestrator.workforce import Workforce
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Reconciler:
         *,
         store: RunStore,
         approvals: Approvals,
+        standing: Standing,
         workforce: Workforce,
         service: Principal,
         settings: ReconcileSettings,
@@ -45,6 +47,7 @@ class Reconciler:
     ) -> None:
         self._store = store
         self._approvals = approvals
+        self._standing = standing
         self._workforce = workforce
         self._service = service
         self._settings = settings
@@ -109,11 +112,24 @@ class Reconciler:
             for approval_id, run_id in wanted.items()
             if approval_id not in records or records[approval_id].state is not RecordState.PENDING
         }
-        for run_id in decided:
-            expired = all(
-                records[a].state is RecordState.EXPIRED for a, r in wanted.items() if r == run_id and a in records
-            )
-            await self._workforce.take_up(run_id, "expiry" if expired else "decision")
+        for run in parked:
+            if run.run_id not in decided:
+                continue
+            states = [records[p.approval_id].state for p in run.pending if p.approval_id in records]
+            expired = all(state is RecordState.EXPIRED for state in states)
+            await self._wake(run, "expiry" if expired else "decision")
+
+    async def _wake(self, run: Run, cause: str) -> None:
+        """Lead a run on as its own principal, if that one may still run anything."""
+        try:
+            await self._standing.check(run)
+        except KeyEnded as error:
+            await self._workforce.fail_parked(run.run_id, error.reason, error.message)
+        except QuotaExceeded as error:
+            # Its decision stands; it goes on when there is quota again.
+            _log.info("run stays parked: %s", error.message, extra={"run_id": run.run_id})
+        else:
+            await self._workforce.take_up(run.run_id, cause)
 
     async def _take_up_orphans(self) -> None:
         for run in await self._store.orphans(limit=self._settings.page, reader=self._reader):

@@ -98,6 +98,10 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         token = encode_token(scope, runs[-1].created_at.timestamp(), runs[-1].run_id) if more else ""
         return run_service_pb2.ListRunsResponse(runs=[codec.run_to_pb(run) for run in runs], next_page_token=token)
 
+    async def EndKey(self, request: run_service_pb2.EndKeyRequest, context: Context) -> run_service_pb2.EndKeyResponse:
+        await self._runs.end_key(current_principal(), request.key_id)
+        return run_service_pb2.EndKeyResponse()
+
     async def _follow(self, run: Run, after: int, hold: timedelta | None, *, live: bool = True) -> AsyncIterator[bytes]:
         batches = follow(self._feed, run.run_id, after=after, hold=hold, heartbeat=self._heartbeat, live=live)
         async with aclosing(counted(batches, self._metrics, after=after, known=run.last_sequence)) as told:

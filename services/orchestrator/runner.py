@@ -48,6 +48,7 @@ class StopReason(Enum):
     """Why the tasks of this replica stop a leg."""
 
     CANCEL = "cancel"
+    REFUSED = "refused"
     DRAIN = "drain"
     FENCED = "fenced"
 
@@ -65,10 +66,15 @@ class LegEnd(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Stop:
-    """Set before a leg's task is cancelled, so that the leg knows what to write."""
+    """Set before a leg's task is cancelled, so that the leg knows what to write.
+
+    `by` says who asked for it; for REFUSED `code` and `message` say why the run may not go on.
+    """
 
     reason: StopReason | None = None
     by: str = ""
+    code: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +194,8 @@ class Runner:
             match stop.reason:
                 case StopReason.CANCEL:
                     return await self._cancel(leg, stop.by)
+                case StopReason.REFUSED:
+                    return await self._fail(leg, stop.code, stop.message, retryable=False)
                 case StopReason.DRAIN:
                     await leg.journal.hand_back()
                     return LegEnd.HANDED_BACK

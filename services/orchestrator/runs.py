@@ -42,13 +42,14 @@ from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
 from services.orchestrator.models.ports import ModelInfo, PersonalCatalogue, Purpose
 from services.orchestrator.offer import Offer, Offers
-from services.orchestrator.ports import Approvals, Conversations, Decision
+from services.orchestrator.ports import Approvals, Conversations, Decision, Standing
 from services.orchestrator.runner import Start
 from services.orchestrator.slots import FairSlots
 from services.orchestrator.titles import first_title
 from services.orchestrator.workforce import Workforce
 
 SEE_ALL = "runs:all"
+KEYS = "keys"
 QUESTION_CHARACTERS = 200
 
 
@@ -95,6 +96,7 @@ class Runs:
         offers: Offers,
         conversations: Conversations,
         approvals: Approvals,
+        standing: Standing,
         artifacts: Artifacts,
         caps: Caps,
         clock: Clock,
@@ -109,6 +111,7 @@ class Runs:
         self._offers = offers
         self._conversations = conversations
         self._approvals = approvals
+        self._standing = standing
         self._artifacts = artifacts
         self._caps = caps
         self._clock = clock
@@ -162,8 +165,11 @@ class Runs:
 
         A finished run, or one that works, is returned as it is when no decision comes along. Raises RunNotPaused when
         one does, InvalidRequest for a call that does not wait, and what the approval service says of a wrong decision.
+        Identity and quota are checked again first, so that a refusal (KeyEnded, QuotaExceeded) uses no decision up.
         """
         run = await self.get(principal, run_id)
+        if run.state is RunState.PAUSED:
+            await self._standing.check(run)
         if text:
             decisions = (*decisions, await self._free_text(principal, run, text))
         if not decisions:
@@ -240,6 +246,11 @@ class Runs:
             after=cursor,
         )
         return tuple(runs)
+
+    async def end_key(self, principal: Principal, key_id: str) -> None:
+        """Let no run that was started with a key go on after a pause. Raises PermissionDenied."""
+        principal.require(KEYS)
+        await self._standing.end_key(principal.tenant, key_id)
 
     def drain(self) -> None:
         """Admit nothing any more."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from services.chassis.clock import Clock
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.journal.ports import RunStore
-from services.orchestrator.ports import UsageKeeper
+from services.orchestrator.ports import Standing, UsageKeeper
 
 _log = logging.getLogger(__name__)
 EVERY_SECONDS = 300.0
@@ -25,6 +25,7 @@ class Upkeep:
         store: RunStore,
         artifacts: Artifacts,
         usage: UsageKeeper,
+        standing: Standing,
         clock: Clock,
         events_lifetime: timedelta,
         runs_lifetime: timedelta,
@@ -32,6 +33,7 @@ class Upkeep:
     ) -> None:
         self._store = store
         self._usage = usage
+        self._standing = standing
         self._usage_lifetime = usage_lifetime
         self._artifacts = artifacts
         self._clock = clock
@@ -57,3 +59,4 @@ class Upkeep:
         while await self._artifacts.sweep():
             pass
         await self._usage.forget(now - self._usage_lifetime)
+        await self._standing.forget_keys(now - self._runs_lifetime)

@@ -237,6 +237,13 @@ class Workforce:
         if await self.take_up(run_id, "decision"):
             self.cancel(run_id, by)
 
+    async def fail_parked(self, run_id: str, code: str, message: str) -> None:
+        """End a run that waited and may not go on, which withdraws what it still waits for."""
+        if await self.take_up(run_id, "decision"):
+            job = self._jobs[run_id]
+            job.stop.code, job.stop.message = code, message
+            self._interrupt(run_id, StopReason.REFUSED, "")
+
     def _is_draining(self) -> bool:
         return self._draining
 

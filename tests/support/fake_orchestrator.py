@@ -95,6 +95,8 @@ class FakeOrchestrator(
         self.watches: list[run_service_pb2.WatchRunRequest] = []
         self.resumes: list[run_service_pb2.ResumeRunRequest] = []
         self.artifacts: dict[str, tuple[agent_pb2.Artifact, bytes]] = {}
+        # Keys that were told as revoked, with their tenant.
+        self.ended_keys: list[tuple[str, str]] = []
         # Agents as they were sent to be kept.
         self.saved: list[agent_pb2.Agent] = []
         self.principals: list[Principal] = []
@@ -202,6 +204,10 @@ class FakeOrchestrator(
                 await changed.wait()
         finally:
             run.watchers -= 1
+
+    async def EndKey(self, request: Any, context: Any) -> Any:
+        self.ended_keys.append((current_principal().tenant, request.key_id))
+        return run_service_pb2.EndKeyResponse()
 
     # --- AgentService, ModelService
 

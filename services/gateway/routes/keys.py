@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from proctor.orchestrator.v1 import run_service_pb2
 from services.chassis.errors import PermissionDenied
 from services.gateway.access import KeyKeeper
 from services.gateway.auth import LOCAL, Caller
+from services.gateway.backends import UNARY_TIMEOUT
 from services.gateway.bodies.keys import CreateKey, IssuedKey, KeyPage, KeyView, RotateKey, view
 from services.gateway.dependencies import PartsDep
 from services.gateway.keys import Issued
@@ -43,8 +46,14 @@ async def list_keys(
 
 @router.delete("/{key_id}", status_code=204)
 async def revoke_key(key_id: str, parts: PartsDep, caller: KeyKeeper, tenant: TenantQuery = "") -> Response:
-    """Revoke a key. It stops working within seconds, open streams too."""
-    await parts.keys.revoke(_tenant(caller, tenant), key_id)
+    """Revoke a key. It stops working within seconds, open streams too; runs of it that wait do not go on any more."""
+    whose = _tenant(caller, tenant)
+    await parts.keys.revoke(whose, key_id)
+    acting = replace(caller.principal, tenant=whose)
+    # Repeated by whoever is told that it failed: the key itself is revoked by then, and doing so twice is once.
+    await parts.backends.runs.EndKey(
+        run_service_pb2.EndKeyRequest(key_id=key_id), metadata=parts.signer.metadata(acting), timeout=UNARY_TIMEOUT
+    )
     return Response(status_code=204)
 
 

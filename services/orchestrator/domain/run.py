@@ -179,6 +179,19 @@ class RunNotPaused(ServiceError):
         )
 
 
+class KeyEnded(ServiceError):
+    """The key that a run was started with was revoked while it waited."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    reason = "KEY_REVOKED"
+
+    def __init__(self, run_id: str, key_id: str) -> None:
+        super().__init__(
+            f"the key '{key_id}' that run '{run_id}' was started with was revoked; start it again with another key",
+            metadata={"run_id": run_id, "key_id": key_id},
+        )
+
+
 class DecisionMissing(ServiceError):
     """The run still waits for decisions."""
 

@@ -17,6 +17,7 @@ from services.orchestrator.adapters.sql.conversations import SqlConversations
 from services.orchestrator.adapters.sql.exclusive import ExclusiveFile
 from services.orchestrator.adapters.sql.runs import SqlRunStore
 from services.orchestrator.adapters.sql.signals import NoSignals
+from services.orchestrator.adapters.sql.standing import SqlStanding
 from services.orchestrator.adapters.sql.usage import SqlUsage
 from services.orchestrator.journal.ports import Signals
 
@@ -37,6 +38,7 @@ class Database:
         self.conversations = SqlConversations(engine, clock)
         self.artifacts = SqlArtifactRecords(engine, clock)
         self.usage = SqlUsage(engine, clock)
+        self.standing = SqlStanding(engine, clock)
         self.signals = signals
         self._lock = lock
 

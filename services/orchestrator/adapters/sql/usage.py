@@ -48,6 +48,20 @@ async def reserve(connection: AsyncConnection, new: NewRun, now: datetime) -> No
     )
 
 
+async def recheck(connection: AsyncConnection, run: Run, key_id: str, now: datetime) -> None:
+    """Raise QuotaExceeded when a run that was admitted stands above a quota by now, its own reservation included."""
+    for quota in await _limits(connection, run, key_id):
+        whose = _whose(quota, run, key_id)
+        used = await _consumed(connection, whose, now)
+        for measure, limit, spent in (
+            ("runs", quota.runs, used.runs),
+            ("tokens", quota.tokens, used.tokens),
+            ("cost_micros", quota.cost_micros, used.cost_micros),
+        ):
+            if limit is not None and spent > limit:
+                raise QuotaExceeded(quota.scope, measure, limit, spent, await _free_again(connection, whose, now))
+
+
 async def settle(connection: AsyncConnection, run_id: str, usage: Usage) -> None:
     """Replace a run's reservation by what it used."""
     await connection.execute(
@@ -76,7 +90,7 @@ async def _limits(connection: AsyncConnection, run: Run, key_id: str) -> list[Qu
 
 
 async def _check(connection: AsyncConnection, run: Run, new: NewRun, quota: Quota, now: datetime) -> None:
-    whose = _subject(quota.scope, run.tenant, {QuotaScope.USER: run.user, QuotaScope.KEY: new.key_id}.get(quota.scope))
+    whose = _whose(quota, run, new.key_id)
     used = await _consumed(connection, whose, now)
     for measure, limit, wanted, spent in (
         ("runs", quota.runs, 1, used.runs),
@@ -84,11 +98,20 @@ async def _check(connection: AsyncConnection, run: Run, new: NewRun, quota: Quot
         ("cost_micros", quota.cost_micros, 1, used.cost_micros),
     ):
         if limit is not None and spent + wanted > limit:
-            oldest = await connection.scalar(
-                select(func.min(consumption.c.started_at)).where(whose, consumption.c.started_at > now - WINDOW)
-            )
-            free_again = (oldest + WINDOW - now).total_seconds() if oldest else WINDOW.total_seconds()
-            raise QuotaExceeded(quota.scope, measure, limit, spent, max(free_again, 1.0))
+            raise QuotaExceeded(quota.scope, measure, limit, spent, await _free_again(connection, whose, now))
+
+
+async def _free_again(connection: AsyncConnection, whose: Any, now: datetime) -> float:
+    """Return in how many seconds the oldest use leaves the window."""
+    oldest = await connection.scalar(
+        select(func.min(consumption.c.started_at)).where(whose, consumption.c.started_at > now - WINDOW)
+    )
+    seconds = (oldest + WINDOW - now).total_seconds() if oldest else WINDOW.total_seconds()
+    return max(seconds, 1.0)
+
+
+def _whose(quota: Quota, run: Run, key_id: str) -> Any:
+    return _subject(quota.scope, run.tenant, {QuotaScope.USER: run.user, QuotaScope.KEY: key_id}.get(quota.scope))
 
 
 def _subject(scope: QuotaScope, tenant: str, subject: str | None) -> Any:

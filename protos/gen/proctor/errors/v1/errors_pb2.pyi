@@ -175,7 +175,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 120
     """The key does not exist. NOT_FOUND."""
     ERROR_REASON_KEY_REVOKED: _ErrorReason.ValueType  # 121
-    """The key was revoked or has expired. UNAUTHENTICATED."""
+    """The key was revoked or has expired. UNAUTHENTICATED; PERMISSION_DENIED for a run that was started with it."""
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 122
     """Too many requests from this key or address. RESOURCE_EXHAUSTED with RetryInfo."""
     ERROR_REASON_IDEMPOTENCY_KEY_REUSED: _ErrorReason.ValueType  # 123
@@ -339,7 +339,7 @@ ERROR_REASON_SANDBOX_BUSY: ErrorReason.ValueType  # 104
 ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 120
 """The key does not exist. NOT_FOUND."""
 ERROR_REASON_KEY_REVOKED: ErrorReason.ValueType  # 121
-"""The key was revoked or has expired. UNAUTHENTICATED."""
+"""The key was revoked or has expired. UNAUTHENTICATED; PERMISSION_DENIED for a run that was started with it."""
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 122
 """Too many requests from this key or address. RESOURCE_EXHAUSTED with RetryInfo."""
 ERROR_REASON_IDEMPOTENCY_KEY_REUSED: ErrorReason.ValueType  # 123

@@ -65,6 +65,11 @@ class RunServiceStub(object):
                 request_serializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.EndKey = channel.unary_unary(
+                '/proctor.orchestrator.v1.RunService/EndKey',
+                request_serializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyRequest.SerializeToString,
+                response_deserializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer(object):
@@ -116,6 +121,14 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndKey(self, request, context):
+        """Tells that an API key was revoked: runs of the principal's tenant that were started with it and wait fail with
+        KEY_REVOKED when they would go on. Needs the scope `keys`. Safe to retry; unknown keys are remembered too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -148,6 +161,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsRequest.FromString,
                     response_serializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'EndKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndKey,
+                    request_deserializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyRequest.FromString,
+                    response_serializer=proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -313,6 +331,33 @@ class RunService(object):
             '/proctor.orchestrator.v1.RunService/ListRuns',
             proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsRequest.SerializeToString,
             proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/proctor.orchestrator.v1.RunService/EndKey',
+            proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyRequest.SerializeToString,
+            proctor_dot_orchestrator_dot_v1_dot_run__service__pb2.EndKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,10 @@ class RunServiceStub:
     """Returns one run. Safe to retry."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
     """Lists the principal's runs, newest first. Safe to retry."""
+    EndKey: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.EndKeyRequest, _run_service_pb2.EndKeyResponse]
+    """Tells that an API key was revoked: runs of the principal's tenant that were started with it and wait fail with
+    KEY_REVOKED when they would go on. Needs the scope `keys`. Safe to retry; unknown keys are remembered too.
+    """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
@@ -75,6 +79,10 @@ class RunServiceAsyncStub(RunServiceStub):
     """Returns one run. Safe to retry."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists the principal's runs, newest first. Safe to retry."""
+    EndKey: _aio.UnaryUnaryMultiCallable[_run_service_pb2.EndKeyRequest, _run_service_pb2.EndKeyResponse]  # type: ignore[assignment]
+    """Tells that an API key was revoked: runs of the principal's tenant that were started with it and wait fail with
+    KEY_REVOKED when they would go on. Needs the scope `keys`. Safe to retry; unknown keys are remembered too.
+    """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs agents. The principal comes from the signed identity in the metadata, never from a message."""
@@ -132,5 +140,15 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.ListRunsResponse, _abc.Awaitable[_run_service_pb2.ListRunsResponse]]:
         """Lists the principal's runs, newest first. Safe to retry."""
+
+    @_abc_1.abstractmethod
+    def EndKey(
+        self,
+        request: _run_service_pb2.EndKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.EndKeyResponse, _abc.Awaitable[_run_service_pb2.EndKeyResponse]]:
+        """Tells that an API key was revoked: runs of the principal's tenant that were started with it and wait fail with
+        KEY_REVOKED when they would go on. Needs the scope `keys`. Safe to retry; unknown keys are remembered too.
+        """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
