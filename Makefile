@@ -129,6 +129,8 @@ check-generated:
 	diff docs/events.md "$$scratch/events.md" || { echo "docs/events.md is stale; run make protos"; exit 1; }
 	$(BIN)/python docs/configuration.py --out "$$scratch/configuration.md"
 	diff docs/configuration.md "$$scratch/configuration.md" || { echo "docs/configuration.md is stale; run make docs"; exit 1; }
+	$(BIN)/python docs/errors.py --out "$$scratch/errors.md"
+	diff docs/errors.md "$$scratch/errors.md" || { echo "docs/errors.md is stale; run make docs"; exit 1; }
 
 # Locked requirements carry no address, and no tracked file a registry's name or a path of the machine it was made on.
 .PHONY: check-tree
@@ -153,6 +155,7 @@ protos: $(STAMPS)/venv ## Format the protos, write protos/gen and docs/events.md
 .PHONY: docs
 docs: $(STAMPS)/venv ## Write the pages that are made from the code
 	@$(BIN)/python docs/configuration.py
+	$(BIN)/python docs/errors.py
 
 .PHONY: format
 format: $(STAMPS)/venv ## Format the code and mend what ruff can

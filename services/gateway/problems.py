@@ -114,7 +114,7 @@ def problem_of(error: BaseException) -> Problem:
     """Return how HTTP tells `error`; what is not an expected failure is INTERNAL without details."""
     if isinstance(error, ServiceError):
         return Problem(
-            status=_status(error.code, error.reason),
+            status=http_status(error.code, error.reason),
             reason=error.reason,
             detail=error.message,
             metadata=error.metadata,
@@ -135,7 +135,8 @@ def problem_of(error: BaseException) -> Problem:
     )
 
 
-def _status(code: grpc.StatusCode, reason: str) -> int:
+def http_status(code: grpc.StatusCode, reason: str) -> int:
+    """Return the HTTP status of a failure by its gRPC status and reason."""
     return _STATUS_BY_REASON.get(reason) or _STATUS.get(code, 500)
 
 
@@ -150,7 +151,7 @@ def _problem_of_rpc(error: grpc.RpcError) -> Problem:
         if failure.code is grpc.StatusCode.UNAVAILABLE:
             retry_after = 1.0
     return Problem(
-        status=_status(failure.code, reason),
+        status=http_status(failure.code, reason),
         reason=reason,
         detail=detail,
         metadata=failure.metadata,
