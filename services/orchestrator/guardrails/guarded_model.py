@@ -17,6 +17,7 @@ from services.orchestrator.guardrails.ports import Guardrail, OutputRefused, Sta
 from services.orchestrator.guardrails.recognisers import Kind
 from services.orchestrator.guardrails.redaction import Redaction, StreamRedactor, redact, redact_json, told
 from services.orchestrator.models.ports import (
+    CallPiece,
     ChatModel,
     ModelEvent,
     ModelNotice,
@@ -56,6 +57,16 @@ class _Answer:
         self.redactor = StreamRedactor(self.kinds, self.hidden)
         self.thoughts = StreamRedactor(self.kinds, Counter())
         self.text, self.looked = "", 0
+
+    def say(self, text: str) -> list[ModelEvent]:
+        """Return a piece of the answer that passed redaction, if there is one."""
+        self.text += text
+        return [TextPiece(text=text)] if text else []
+
+    def end_thoughts(self) -> list[ModelEvent]:
+        """Return what is held back of the thoughts: they end where something else begins."""
+        rest = self.thoughts.end()
+        return [ThinkingPiece(text=rest)] if rest else []
 
     @property
     def due(self) -> bool:
@@ -109,12 +120,12 @@ class GuardedModel:
         """Return an event as it may be shown now."""
         match event:
             case TextPiece(text=text):
-                shown = answer.redactor.feed(text)
-                answer.text += shown
-                return [TextPiece(text=shown)] if shown else []
+                return [*answer.end_thoughts(), *answer.say(answer.redactor.feed(text))]
             case ThinkingPiece(text=text):
                 shown = answer.thoughts.feed(text)
                 return [ThinkingPiece(text=shown)] if shown else []
+            case CallPiece():
+                return [*answer.end_thoughts(), *answer.say(answer.redactor.end()), event]
             case Retraction():
                 answer.begin()
                 return [event]
@@ -136,7 +147,12 @@ class GuardedModel:
         refusal: str,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Judge the whole answer and give the rest of it, or what stands in its place."""
-        thoughts, rest = answer.thoughts.end(), answer.redactor.end()
+        if held is None:
+            for event in answer.end_thoughts():
+                yield event
+        else:
+            held += answer.end_thoughts()
+        rest = answer.redactor.end()
         answer.text += rest
         retracted = bool(refusal)
         text = answer.text
@@ -149,8 +165,6 @@ class GuardedModel:
             async for event in self._refuse(reply, answer, refusal, retracted=retracted):
                 yield event
             return
-        if thoughts:
-            yield ThinkingPiece(text=thoughts)
         for event in _rest(answer.text, text, rest, held):
             yield event
         if answer.hidden:

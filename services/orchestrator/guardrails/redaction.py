@@ -45,11 +45,13 @@ class StreamRedactor:
 
     def feed(self, piece: str) -> str:
         """Take a piece and return what can be shown now, perhaps nothing."""
+        if not self._kinds:
+            return piece
         self._held += piece
         return self._take(settled(self._held))
 
     def end(self) -> str:
-        """Return the rest."""
+        """Return what is held back; another piece may follow, as after a call between two texts."""
         return self._take(len(self._held))
 
     def _take(self, until: int) -> str:
