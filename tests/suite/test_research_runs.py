@@ -101,6 +101,14 @@ async def test_two_steps_wait_for_their_decisions_which_come_in_reverse_order(
     assert of(rest, "run_completed")[0]["text"] == FINAL
 
 
+async def test_the_reader_researches_in_one_step_and_quotes_what_it_found(running: Suite) -> None:
+    events = await ask(running, "What is the mileage rate for cars?", agent_id="scholar", model="reader")
+    assert [notice["code"] for notice in of(events, "notice")] == ["plan_failed"]
+    (completed,) = of(events, "run_completed")
+    assert "EUR 0.38 per kilometre for cars" in completed["text"]
+    assert any(citation["cited"] for citation in completed["citations"])
+
+
 # --- routing -----------------------------------------------------------------------------------------------------
 
 

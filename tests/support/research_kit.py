@@ -82,7 +82,7 @@ class Oracle:
             return cast("list[Answer]", self.plan)
         if request.purpose is Purpose.SYNTHESIZE:
             return cast("list[Answer]", self.synthesis)
-        asked = next(m.text for m in request.messages if m.text.startswith("[Step "))
+        asked = next(m.text for m in request.messages if "[Step " in m.text)
         return next(answers for words, answers in self.steps.items() if words in asked)
 
     def asked(self, purpose: Purpose) -> list[ModelRequest]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.support.upstream_script import Reach, Request, Say, Turn, Wait, call, say
+
+_STEP = re.compile(r"\[Step (\d+) of ")
 
 
 @dataclass
@@ -29,13 +32,13 @@ class ResearchScript:
 
     def __call__(self, request: Request) -> Turn:
         texts = [_text(message) for message in request.messages]
-        step = next((text for text in texts if text.startswith("[Step ")), "")
-        if "The research is done." in request.last_text:
+        step = next((found[1] for text in texts if (found := _STEP.search(text))), "")
+        if "[The research is done:" in request.last_text:
             return self._turn("answer", say(*self.answer))
         if "Plan the research" in request.last_text:
             return self._turn("plan", say(self._plan(request.last_text)))
         assert step, f"the script does not know what is asked: {request.last_text[:200]}"
-        return self._turn("step", self._step(int(step[6]), request))
+        return self._turn("step", self._step(int(step), request))
 
     def _plan(self, instruction: str) -> str:
         ask = self.ask if "cannot be asked" not in instruction else ()

@@ -13,7 +13,7 @@ from services.orchestrator.context.room import Room
 from services.orchestrator.domain.events import EvidenceAdded, Fact, Notice, Stage, StageChanged
 from services.orchestrator.domain.messages import Message, Role, TextPart, text_message
 from services.orchestrator.domain.state import Phase
-from services.orchestrator.evidence import render
+from services.orchestrator.evidence import NOTHING_FOUND, render
 from services.orchestrator.leg import Leg
 from services.orchestrator.models.model_settings import VISION
 from services.orchestrator.models.ports import Catalogue
@@ -92,7 +92,7 @@ class Preparer:
         facts += [Notice(code=notice.code, text=notice.text) for notice in result.notices]
         if not result.findings:
             facts.append(Notice(code="no_results", text="The search found nothing that fits the question."))
-            return "The search in the documents found nothing that fits the question."
+            return NOTHING_FOUND
         findings = room.fit_documents(result.findings)
         if len(findings) < len(result.findings):
             left_out = len(result.findings) - len(findings)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from services.chassis.canonical import canonical_json
 from services.orchestrator.domain.messages import Message, Role, ToolCall, Usage
-from services.orchestrator.evidence import FRAME, RenderedDocument, parse
+from services.orchestrator.evidence import FRAME, NOTHING_FOUND, RenderedDocument, parse
 from services.orchestrator.models.errors import ModelRefused
 from services.orchestrator.models.fragments import call_id_for
 from services.orchestrator.models.layers import Events
@@ -30,7 +30,10 @@ _FENCE = re.compile(r"\A```(?:python|py)?[ \t]*\n(?P<code>.*?)\n?```\s*\Z", re.D
 _COMPUTED = "Sandbox computation"
 # What stands in the user's turn behind the question.
 _BEHIND_QUESTION = re.compile(
-    rf"\n*(?:{re.escape(FRAME)}|The search in the documents found nothing that fits the question\.).*", re.DOTALL
+    rf"\n*(?:{re.escape(FRAME)}|{re.escape(NOTHING_FOUND)}|"
+    # What research puts behind the question of a step, and behind the one that it answers at the end.
+    r"\[Step \d+ of \d+ of the research: |\[The research is done: ).*",
+    re.DOTALL,
 )
 # What people say who ask nothing yet, as terms.
 _GREETINGS = frozenset({"hello", "hi", "hey", "good", "morn", "thank", "thanks", "你好", "您好", "谢谢"})

@@ -10,6 +10,7 @@ from typing import Any
 from services.chassis.canonical import canonical_json
 from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.messages import OutputFormat, Role, text_message
+from services.orchestrator.evidence import FRAME, NOTHING_FOUND
 from services.orchestrator.leg import Leg
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.ports import Purpose
@@ -20,6 +21,9 @@ _log = logging.getLogger(__name__)
 STEPS = {"simple": 2, "moderate": 4, "complex": 6}
 QUESTIONS = 3
 TITLE_CHARACTERS = 120
+QUESTION_CHARACTERS = 4_000
+# How files and documents begin that the preparer puts behind a question.
+_BEHIND_QUESTION = (FRAME, NOTHING_FOUND, "\n\n[file ")
 
 _INSTRUCTION = """\
 Plan the research that answers the question above; do not answer it yet.
@@ -99,8 +103,16 @@ def _read(leg: Leg, value: dict[str, Any], *, may_ask: bool) -> Plan:
     return Plan(complexity=complexity, steps=steps) if steps else _fallback(leg)
 
 
+def question_of(leg: Leg) -> str:
+    """Return what the user asked, without the files and documents that stand behind it."""
+    text = leg.progress.messages[leg.progress.turn_start].text
+    for mark in _BEHIND_QUESTION:
+        text = text.partition(mark)[0]
+    return text.strip()[:QUESTION_CHARACTERS]
+
+
 def _fallback(leg: Leg) -> Plan:
-    question = leg.progress.messages[leg.progress.turn_start].text.strip()
+    question = question_of(leg)
     title = " ".join(question.split())[:TITLE_CHARACTERS] or "The question"
     return Plan(
         complexity="simple", steps=(Step(step_id="step-1", title=title, question=question or title),), failed=True

@@ -14,7 +14,7 @@ from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
 from services.orchestrator.models.ports import ModelReply, Purpose
 from services.orchestrator.strategies.research import clarify, progress
-from services.orchestrator.strategies.research.plan import Plan, Planner
+from services.orchestrator.strategies.research.plan import Plan, Planner, question_of
 from services.orchestrator.strategies.research.progress import Research
 from services.orchestrator.strategies.research.steps import Steps, Work
 from services.orchestrator.strategies.research.synthesis import material
@@ -104,7 +104,9 @@ class ResearchStrategy:
 
     async def _begin_answer(self, work: Work) -> None:
         leg = work.leg
-        leg.progress.messages.append(material(work.research.steps, leg.progress.evidence, leg.result_characters))
+        leg.progress.messages.append(
+            material(question_of(leg), work.research.steps, leg.progress.evidence, leg.result_characters)
+        )
         leg.progress.phase = Phase.ROUND_START
         # What the reports hold stands in the message now.
         steps = tuple(replace(step, report="") for step in work.research.steps)

@@ -34,9 +34,9 @@ _NOT_IN_STEPS = frozenset({AskUserTool.definition.name, WaitForUserTool.definiti
 _SEARCHES = frozenset({"search", "search_web"})
 
 _INSTRUCTION = """\
-[Step {number} of {count} of the research: {title}]
 {question}
 
+[Step {number} of {count} of the research: {title}]
 Work on this step alone; the other steps are worked on at the same time. Use your tools. When a search finds nothing
 useful, search again with other words: synonyms, wider or narrower terms, the language of the documents. Then report
 what you found in at most 250 words, each statement with its number, like [1]. Say plainly what you did not find."""
