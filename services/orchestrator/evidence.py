@@ -13,8 +13,6 @@ from services.orchestrator.guardrails.framing import DOCUMENTS, DOCUMENTS_END, N
 
 # What stands in the place of documents when a search before the first round found none.
 NOTHING_FOUND = "The search in the documents found nothing that fits the question."
-# What stands in the place of documents when a search before the first round found none.
-NOTHING_FOUND = "The search in the documents found nothing that fits the question."
 # How evidence begins wherever a model reads it.
 FRAME = NOTE
 # A mark like [3] or [1, 2]; not a Markdown link [3](…), an image, or a footnote definition.

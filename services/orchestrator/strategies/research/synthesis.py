@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 from services.orchestrator.domain.messages import Evidence, Message, Role, text_message
 from services.orchestrator.evidence import EvidencePool, cited_numbers, render
+from services.orchestrator.guardrails.framing import attribute, neutral
 from services.orchestrator.strategies.research.progress import Step, StepState
 
 # Passages repeated for the answer, all together; a step has read them in full.
@@ -37,9 +37,9 @@ def material(question: str, steps: Sequence[Step], pool: EvidencePool, limit: in
 
 
 def _report(step: Step) -> str:
-    # A report cannot close its own frame.
-    text = step.report.replace("</report", "&lt;/report")
-    return f'<report step="{step.step_id}" title="{html.escape(step.title, quote=True)}">\n{text}\n</report>'
+    # A report cannot close its own frame, nor pass for a document.
+    text = neutral(step.report).replace("</report", "&lt;/report")
+    return f'<report step="{step.step_id}" title="{attribute(step.title)}">\n{text}\n</report>'
 
 
 def _cited(steps: Sequence[Step], pool: EvidencePool, limit: int) -> list[Evidence]:
