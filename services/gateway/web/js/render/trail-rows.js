@@ -43,7 +43,7 @@ const ROWS = {
           h("span", { class: "row-time" }, formatSeconds(step.took)),
         ),
         children.length > 0 ? h("ol", { class: "trail" }, children.map(row)) : null,
-        step.summary ? h("p", { class: "remark" }, step.summary) : null,
+        step.summary && !children.some((child) => child.entry.kind === "text") ? h("p", { class: "remark" }, step.summary) : null,
       ),
     ),
   questions: (entry, { approval }) =>
