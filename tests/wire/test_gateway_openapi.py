@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # A stream of changes never ends by itself.
 ENDLESS = {"/v1/approvals/stream"}
 # Thin routes over services that the fakes do not have; the suite's tests run them.
-UNSERVED = ("/v1/conversations", "/v1/tools", "/v1/usage", "/v1/quotas")
+UNSERVED = ("/v1/conversations", "/v1/memories", "/v1/tools", "/v1/usage", "/v1/quotas")
 CHECKS = [checks.not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
