@@ -109,7 +109,7 @@ function decided(approval) {
 /** What a record is about in one line. */
 function gist(approval) {
   if (approval.kind === "client_tool" && approval.state === "pending") return t("callerAnswers");
-  return approval.reason || approval.questions.map((question) => question.text).join(" ") || (approval.kind === "continue" ? t("waitsForYou") : "");
+  return approval.reason || approval.questions.map((question) => question.text).join(" ") || ({ continue: t("waitsForYou"), question: t("answerQuestions") }[approval.kind] ?? "");
 }
 
 function origin(approval) {

@@ -20,6 +20,11 @@ export class Notes {
     this.#read = new SyncedList(read, { render: this.#note });
   }
 
+  /** Names the sources by the question they answer: a conversation has one such list for each. */
+  name(question) {
+    this.element.setAttribute("aria-label", t("sourcesOf", { question: question.slice(0, 80) }));
+  }
+
   update(evidence) {
     const decided = evidence.some((item) => item.cited);
     const cited = decided ? evidence.filter((item) => item.cited) : evidence;

@@ -93,6 +93,7 @@ export class TurnView {
   #setQuestion(text) {
     if (this.question.textContent === text) return;
     this.question.textContent = text;
+    this.notes.name(text);
     this.question.classList.toggle("command", text.startsWith("/"));
     this.question.classList.toggle("long", text.length > LONG_QUESTION || text.includes("\n"));
   }
