@@ -137,15 +137,17 @@ class Stand:
     journal: StepJournal
     oracle: Oracle
     preparer: FakePreparer = field(default_factory=FakePreparer)
+    catalogue: FakeCatalogue = field(default_factory=FakeCatalogue)
 
     async def run(self) -> tuple[LoopEnd, ModelReply | None]:
         """Let the strategy go on, as a new leg does."""
         made = self.bench
         strategy = ResearchStrategy(
             preparer=cast("Preparer", self.preparer),
-            planner=Planner(Consultant(self.oracle, FakeCatalogue(), SequentialIds("plan"))),
+            planner=Planner(Consultant(self.oracle, self.catalogue, SequentialIds("plan"))),
             loop=made.loop(self.oracle),  # type: ignore[arg-type]
             gate=made.gate,
+            catalogue=self.catalogue,
             ids=SequentialIds("asked"),
         )
         return await strategy.run(made.leg)

@@ -66,6 +66,7 @@ def compose_strategies(means: Means) -> Composed:
         planner=Planner(means.consultant),
         loop=means.loop,
         gate=means.gate,
+        catalogue=means.catalogue,
         ids=means.ids,
     )
     strategies: dict[AgentType, Strategy] = {

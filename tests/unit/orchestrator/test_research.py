@@ -25,14 +25,14 @@ from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.loop import LoopEnd
 from services.orchestrator.models.errors import ModelUnreachable
-from services.orchestrator.models.ports import ModelReply, ModelRequest, Purpose
+from services.orchestrator.models.ports import ModelInfo, ModelReply, ModelRequest, Purpose
 from services.orchestrator.ports import RecordState
 from services.orchestrator.strategies.research import progress
 from services.orchestrator.strategies.research.progress import Research, Step, StepState
 from services.orchestrator.strategies.research.steps import shared, step_spec
 from services.orchestrator.tools.ask_user import AskUserTool
 from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolResult
-from tests.support.orchestrator_kit import FakeTool, answering, reply, tool_call
+from tests.support.orchestrator_kit import FakeCatalogue, FakeTool, answering, reply, tool_call
 from tests.support.research_kit import Answer, Oracle, Stand, finding, planned, stand
 
 
@@ -119,6 +119,23 @@ async def test_research_inside_a_step_of_another_run_names_its_steps_by_their_pa
     assert sorted(event.step_id for event in made.journal.of(StepFinished)) == ids
     assert [step.step_id for step in made.journal.of(PlanMade)[0].steps] == ids
     assert sorted(root.progress.branches) == ["node"]
+
+
+class Roles(FakeCatalogue):
+    """A model for every role that is not `answer`."""
+
+    def default(self, purpose: Purpose) -> ModelInfo:
+        return self.get("m1" if purpose is Purpose.ANSWER else f"for-{purpose.value}")
+
+
+@pytest.mark.parametrize(("chosen", "answering"), [("m1", "for-synthesize"), ("mine", "mine")])
+async def test_roles_say_which_model_plans_and_brings_together(chosen: str, answering: str) -> None:
+    made = stand(two_steps(), library())
+    made.catalogue = Roles()
+    made.bench.leg.spec = replace(made.bench.leg.spec, model=chosen)
+    await made.run()
+    models = {request.purpose: request.model for request in made.oracle.requests}
+    assert models == {Purpose.PLAN: "for-plan", Purpose.ANSWER: chosen, Purpose.SYNTHESIZE: answering}
 
 
 async def test_a_report_that_plays_a_document_or_the_end_of_its_frame_stays_a_report() -> None:

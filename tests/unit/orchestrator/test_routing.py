@@ -18,6 +18,7 @@ from services.orchestrator.adapters.agents_toml import AgentsInvalid, load_agent
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.consult import Consultant
 from services.orchestrator.continuation import decode, encode
+from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.domain.events import (
     AnswerDelta,
     LabelScore,
@@ -64,6 +65,7 @@ LABELS: dict[str, Any] = {
     "calculation": {"description": "Needs arithmetic."},
     "contracts": {"examples": ["What does the contract say?"], "hint": "Look into the contracts first."},
 }
+EXAMPLE = Path(__file__).parents[3] / "examples/agents/proctor.toml"
 TABLE: dict[str, Any] = {"off_topic_text": "I answer questions about the handbook.", "labels": LABELS}
 
 
@@ -126,6 +128,14 @@ def test_a_wrong_router_keeps_the_operators_file_from_loading(tmp_path: Path) ->
     file.write_text("[agents.handbook.router.labels]\nsmall_talk = ['Hello!']\n")
     with pytest.raises(AgentsInvalid, match="agent 'handbook': labels must have 'topic'"):
         load_agents(file, Prompts())
+
+
+def test_the_example_is_a_file_that_loads() -> None:
+    agents = {agent.name: agent for agent in load_agents(EXAMPLE, Prompts())}
+    assert agents["researcher"].type is AgentType.RESEARCH
+    assert read_router(agents["desk"].router_json).classifier is ClassifierKind.MODEL
+    router = read_router(agents["frontdesk"].router_json)
+    assert (router.classifier, "urgent" in router.names) == (ClassifierKind.EMBEDDINGS, True)
 
 
 # --- decisions ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
-from services.orchestrator.models.ports import ModelReply, Purpose
+from services.orchestrator.models.ports import Catalogue, ModelReply, Purpose
 from services.orchestrator.strategies.research import clarify, progress
 from services.orchestrator.strategies.research.plan import Plan, Planner, question_of
 from services.orchestrator.strategies.research.progress import Research
@@ -27,12 +27,15 @@ class ResearchStrategy:
     answer can have been shown before a crash.
     """
 
-    def __init__(self, *, preparer: Preparer, planner: Planner, loop: Loop, gate: Gate, ids: Ids) -> None:
+    def __init__(
+        self, *, preparer: Preparer, planner: Planner, loop: Loop, gate: Gate, catalogue: Catalogue, ids: Ids
+    ) -> None:
         self._preparer = preparer
         self._planner = planner
         self._loop = loop
         self._gate = gate
         self._steps = Steps(loop, gate)
+        self._catalogue = catalogue
         self._ids = ids
 
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
@@ -115,6 +118,12 @@ class ResearchStrategy:
 
     async def _answer(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Make the answer without tools; a cap that is reached closes it, from what there is."""
-        leg.spec = replace(leg.spec, tools=())
+        leg.spec = replace(leg.spec, tools=(), model=self._synthesizer(leg.spec.model))
         leg.purpose = Purpose.SYNTHESIZE
         return await self._loop.run(leg)
+
+    def _synthesizer(self, model: str) -> str:
+        """Return the model with the role `synthesize` for a run with the default model; one that was chosen stays."""
+        if model != self._catalogue.default(Purpose.ANSWER).model_id:
+            return model
+        return self._catalogue.default(Purpose.SYNTHESIZE).model_id
