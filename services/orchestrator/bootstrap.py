@@ -359,6 +359,7 @@ class _Orchestrator:
             approvals=approvals,
             standing=database.standing,
             artifacts=artifacts,
+            guards=self._guards,
             caps=Caps(
                 rounds=settings.rounds,
                 tool_calls=settings.tool_calls,

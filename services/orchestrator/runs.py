@@ -38,6 +38,7 @@ from services.orchestrator.domain.run import (
     RunState,
 )
 from services.orchestrator.domain.state import Progress, RunSpec
+from services.orchestrator.guardrails.guards import NOTICE, Guards
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunCursor, RunStore
 from services.orchestrator.models.ports import ModelInfo, PersonalCatalogue, Purpose
@@ -98,6 +99,7 @@ class Runs:
         approvals: Approvals,
         standing: Standing,
         artifacts: Artifacts,
+        guards: Guards,
         caps: Caps,
         clock: Clock,
         ids: Ids,
@@ -113,6 +115,7 @@ class Runs:
         self._approvals = approvals
         self._standing = standing
         self._artifacts = artifacts
+        self._guards = guards
         self._caps = caps
         self._clock = clock
         self._ids = ids
@@ -122,11 +125,12 @@ class Runs:
         """Admit a run and set it going, or return the one that this request started before.
 
         Raises InvalidRequest, AgentNotFound, PromptNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded,
-        Unavailable.
+        Unavailable, InputRefused.
         """
         if self._draining:
             raise Unavailable("this replica is shutting down; try again", retry_after=1.0)
         self._slots.check()
+        command, told = await self._guarded(principal, command)
         agent = await self._agent(principal, command)
         model = self._model(principal, command, agent)
         # A caller that ends runs for its own tools, or an unattended run, has nobody who could answer a question.
@@ -155,7 +159,7 @@ class Runs:
                 question=progress.messages[progress.turn_start].text.strip(),
             )
         )
-        for code, text in offer.notices:
+        for code, text in (*told, *offer.notices):
             journal.delta(Notice(code=code, text=text))
         self._workforce.begin(journal, spec, progress, Start())
         return run
@@ -255,6 +259,16 @@ class Runs:
     def drain(self) -> None:
         """Admit nothing any more."""
         self._draining = True
+
+    async def _guarded(self, principal: Principal, command: StartRun) -> tuple[StartRun, tuple[tuple[str, str], ...]]:
+        """Return the command with the user's words as guardrails let them pass, and notices; raise InputRefused.
+
+        It comes before anything is kept, so that what is hidden stands nowhere.
+        """
+        parts, told = await self._guards.parts(command.input, principal.tenant)
+        history, more = await self._guards.history(command.history, principal.tenant)
+        notices = tuple((NOTICE, text) for text in dict.fromkeys((*told, *more)))
+        return replace(command, input=parts, history=history), notices
 
     # --- what a run is made of ------------------------------------------------------------------------------------
 
