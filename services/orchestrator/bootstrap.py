@@ -253,6 +253,7 @@ class _Orchestrator:
             tools=toolbox,
             approvals=approvals,
             consents=consents,
+            guards=self._guards,
             carrying=Carrying(
                 Executor(),
                 tracer,

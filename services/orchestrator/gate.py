@@ -28,6 +28,7 @@ from services.orchestrator.domain.events import (
     ToolStatus,
 )
 from services.orchestrator.domain.state import Pending
+from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.leg import Leg
 from services.orchestrator.ports import ApprovalRecord, Approvals, GateDecision, GateVerdict
 from services.orchestrator.tools.ports import Consent as ToolConsent
@@ -46,12 +47,14 @@ class Gate:
         approvals: Approvals,
         consents: Consents,
         carrying: Carrying,
+        guards: Guards | None = None,
         parallel_calls: int = 8,
     ) -> None:
         self._tools = tools
         self._approvals = approvals
         self._consents = consents
         self._carrying = carrying
+        self._guards = guards or Guards(())
         self._parallel_calls = parallel_calls
 
     async def work_off(self, leg: Leg) -> None:
@@ -97,7 +100,7 @@ class Gate:
         for pending in leg.progress.pending:
             if pending.status is not ToolStatus.COMPLETED or pending.result is None:
                 continue
-            tool = await self._tools.find(leg.spec.principal, pending.call.name)
+            tool, _ = await self._find(leg, pending.call.name)
             if tool is not None and tool.definition.direct_output:
                 return pending.result.text
         return None
@@ -207,7 +210,8 @@ class Gate:
                         return
                     case Answered(text=text, failed=failed):
                         status = ToolStatus.FAILED if failed else ToolStatus.COMPLETED
-                        self._carrying.settle(leg, pending, status, outcomes.clean(text))
+                        said = await self._guards.answer(outcomes.clean(text), leg.spec.principal.tenant)
+                        self._carrying.settle(leg, pending, status, said)
                         return
                     case Granted() | Continued():
                         async with slots:

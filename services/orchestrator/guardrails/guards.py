@@ -124,6 +124,11 @@ class Guards:
             notices += told
         return tuple(judged), tuple(notices)
 
+    async def answer(self, text: str, tenant: str) -> str:
+        """Return what a user answered to a question as a model may read it; a refused answer is said to be one."""
+        judged = await self.judge(text, Stage.INPUT, tenant, self.of(Stage.INPUT, tenant))
+        return f"The user's answer was refused: {judged.refusal}. Go on without it." if judged.refusal else judged.text
+
     async def close(self) -> None:
         """Close the connections of services."""
         for guardrail in self._guardrails:

@@ -15,8 +15,14 @@ from services.chassis.errors import Unavailable
 from services.chassis.identity import Principal
 from services.orchestrator.continuation import decode
 from services.orchestrator.domain.events import PauseKind, QuestionsAnswered, QuestionsAsked, ToolCallStarted
+from services.orchestrator.domain.messages import Message, Role
 from services.orchestrator.gate import Gate
+from services.orchestrator.guardrails.guards import Guards
+from services.orchestrator.guardrails.ports import FailMode, Guardrail, Stage
+from services.orchestrator.guardrails.recognisers import Kind
+from services.orchestrator.guardrails.redaction import Redaction
 from services.orchestrator.ports import RecordState, RequestKind
+from services.orchestrator.tools.ask_user import AskUserTool
 from services.orchestrator.tools.ports import (
     Consent,
     Effect,
@@ -233,3 +239,24 @@ async def test_an_effect_that_had_begun_at_a_server_now_away_is_told_as_unknown(
     await b.gate.work_off(b.leg)
 
     assert b.statuses() == {"c1": "OUTCOME_UNKNOWN"}
+
+
+async def test_what_a_user_answers_is_guarded_before_a_model_reads_it() -> None:
+    guardrail = Guardrail(
+        name="private", check=Redaction((Kind.EMAIL,)), stages=frozenset({Stage.INPUT}), fail=FailMode.CLOSED
+    )
+    b = bench(AskUserTool())
+    b.gate = Gate(
+        tools=Toolbox((AskUserTool(),)),
+        approvals=b.approvals,
+        consents=b.gate._consents,
+        carrying=b.gate._carrying,
+        guards=Guards((guardrail,)),
+    )
+    asked = tool_call("c1", "ask_user", questions=QUESTION)
+    b.leg.progress.messages.append(Message(role=Role.ASSISTANT, tool_calls=(asked,)))
+    b.propose(asked)
+    await b.gate.work_off(b.leg)
+    await answer(b, answer_json=b'{"colour":"ann@example.com"}')
+
+    assert b.results() == {"c1": 'The user answered: {"colour":"[e-mail]"}'}
