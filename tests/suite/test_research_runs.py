@@ -79,6 +79,23 @@ async def test_every_wire_gives_the_answer_alone_and_shows_that_steps_go_on(runn
     assert "Step about 1" in json.dumps([item for item in output if item["type"] == "reasoning"])
 
 
+async def test_research_asks_back_before_it_plans_and_goes_on_with_the_answer(
+    running: Suite, upstream: Upstream
+) -> None:
+    upstream.default = script = ResearchScript(ask=("Which year do you mean?",))
+    seen = await ask_until(running, "run_paused", QUESTION, agent_id="scholar")
+    assert of(seen, "questions_asked")[0]["questions_json"][0]["text"] == "Which year do you mean?"
+    assert not of(seen, "plan_made")
+    run_id = seen[0]["run_id"]
+    reply = await running.http.post(f"/v1/runs/{run_id}/resume", json={"hold": 0, "text": "2026"})
+    assert reply.status_code == 200
+    rest = await watch(running, run_id, seen[-1]["sequence"])
+    assert (rest[-1]["kind"], of(rest, "run_completed")[0]["text"]) == ("run_completed", FINAL)
+    assert script.seen.count("plan") == 2
+    plan = [r for r in upstream.requests if "Plan the research" in r.last_text][-1]
+    assert '{"q1":"2026"}' in plan.messages[-2]["content"]
+
+
 async def test_two_steps_wait_for_their_decisions_which_come_in_reverse_order(
     running: Suite, upstream: Upstream
 ) -> None:
