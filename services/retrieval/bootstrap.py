@@ -25,6 +25,7 @@ from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
 from services.retrieval.adapters.sql.sites import SqlSites
 from services.retrieval.adapters.sql.sources import SqlSources
+from services.retrieval.adapters.sql.summaries import SqlSummaryQueue
 from services.retrieval.anchors import measure
 from services.retrieval.background import Background
 from services.retrieval.bootstrap_web import open_crawler, open_web
@@ -43,6 +44,8 @@ from services.retrieval.search import Search, Tuning
 from services.retrieval.settings import EmbedderChoice, IndexChoice, Settings
 from services.retrieval.sites import Following
 from services.retrieval.sources import Library
+from services.retrieval.summaries import SummaryWorker
+from services.retrieval.summary_ports import Summarizer
 from services.retrieval.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -98,6 +101,10 @@ async def _assemble(
 
     purger = Purger(documents, index)
     worker = EmbedWorker(queue, passages, index, embedder) if embedder else None
+    wanting = SqlSummaryQueue(engine, clock, settings.summary_passages)
+    await wanting.recover()
+    summarizer = _open_summarizer(settings, opened)
+    summaries = SummaryWorker(wanting, documents, passages, index, embedder, summarizer, purger) if summarizer else None
     staging = await asyncio.to_thread(LocalStaging, home / "staging", ids)
     ingest = Ingest(
         documents,
@@ -108,9 +115,9 @@ async def _assemble(
         cutting=cutting(settings),
         workers=settings.ingest_workers,
         embed=embedder is not None,
-        published=worker.wake if worker else _nothing,
+        published=_wake(worker, summaries),
     )
-    library = Library(sources, documents, passages, purger, clock, ids)
+    library = Library(sources, documents, passages, purger, clock, ids, wanting if summaries else None)
     uploads = Uploads(
         library,
         ingest,
@@ -154,7 +161,7 @@ async def _assemble(
         index,
         purger,
         maintain_every=settings.maintain_every,
-        workers=[crawler] * settings.sites_at_once if crawler else [],
+        workers=[*([crawler] * settings.sites_at_once if crawler else []), *([summaries] if summaries else [])],
     )
 
     def register(server: grpc.aio.Server) -> None:
@@ -203,6 +210,18 @@ def _open_rewriter(settings: Settings, opened: AsyncExitStack) -> Rewriter:
     return OpenAIRewriter(client, settings.rewrite_model, settings.rewrite_seconds, LocalRewriter())
 
 
+def _open_summarizer(settings: Settings, opened: AsyncExitStack) -> Summarizer | None:
+    if not settings.summary_model:
+        return None
+    from services.retrieval.adapters.openai_summarizer import OpenAISummarizer
+
+    own = bool(settings.summary_base_url)
+    base_url = settings.summary_base_url if own else settings.rewrite_base_url
+    client = _openai(base_url, settings.summary_api_key if own else settings.rewrite_api_key)
+    opened.push_async_callback(client.close)
+    return OpenAISummarizer(client, settings.summary_model, settings.summary_seconds)
+
+
 def _openai(base_url: str, key: Secret) -> AsyncOpenAI:
     from openai import AsyncOpenAI
 
@@ -241,5 +260,10 @@ def tuning(settings: Settings) -> Tuning:
     )
 
 
-def _nothing() -> None:
-    """Nobody makes vectors."""
+def _wake(*workers: EmbedWorker | SummaryWorker | None) -> Callable[[], None]:
+    def wake() -> None:
+        for worker in workers:
+            if worker is not None:
+                worker.wake()
+
+    return wake

@@ -104,6 +104,7 @@ def from_source(source: Source, counts: SourceCounts) -> source_pb.Source:
         documents=counts.documents,
         passages=counts.passages,
         vectors_pending=counts.vectors_pending,
+        summaries_pending=counts.summaries_pending,
         created_at=created_at,
         owner=source.owner,
         shared=source.shared,

@@ -148,6 +148,9 @@ class Passages(Protocol):
     async def characters(self, document: Document) -> int:
         """Return how many characters the clean text of the searched revision has."""
 
+    async def summary(self, document: Document) -> str:
+        """Return the summary of the searched revision, empty when there is none."""
+
     async def term_counts(self, scope: Scope, terms: Sequence[str]) -> TermCounts:
         """Return how many passages of the sources in scope hold each term."""
 

@@ -67,6 +67,20 @@ def collapse(hits: Iterable[Scored]) -> list[Scored]:
     return list(best.values())
 
 
+def passages_over_summaries(hits: Sequence[Scored]) -> list[Scored]:
+    """Return the hits, a summary giving its place to the best passage of its document: it would say the same again.
+
+    A summary stays where no passage of its document was found.
+    """
+    best: dict[str, Scored] = {}
+    for hit in hits:
+        if not hit.located.passage.is_summary:
+            best.setdefault(hit.located.passage.document_id, hit)
+    return collapse(
+        best.get(hit.located.passage.document_id, hit) if hit.located.passage.is_summary else hit for hit in hits
+    )
+
+
 def with_reserved(chosen: Sequence[Scored], reserved: Sequence[Scored], limit: int) -> list[Scored]:
     """Return `limit` of the chosen hits, the last of them giving way to reserved ones that are not among them."""
     shown = {hit.located.passage.id for hit in chosen}

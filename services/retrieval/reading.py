@@ -106,6 +106,7 @@ class Reader:
             parts=tuple(parts),
             next_offset=end if end < characters else 0,
             characters=characters,
+            summary=await self._passages.summary(document),
         )
 
     async def _among(self, principal: Principal, names: Sequence[str]) -> list[Source]:

@@ -15,6 +15,7 @@ from services.retrieval.domain.search import (
     Candidate,
     Found,
     Hit,
+    HitKind,
     Located,
     Notice,
     Provenance,
@@ -192,6 +193,7 @@ class Search:
         if self._reranker is not None:
             parents = await self._reranker.rerank(attempt.asked, parents)
         hits: list[Hit] = []
+        parents = rank.passages_over_summaries(parents)
         chosen = rank.diversify(parents, limit, self._tuning.diversity)
         for scored in rank.with_reserved(chosen, attempt.for_topics, limit):
             if room < min(self._tuning.least_characters, self._tuning.hit_characters):
@@ -227,6 +229,7 @@ def _hit(scored: Scored, question: str, limit: int) -> Hit:
         text=shown.text,
         url=scored.located.url,
         score=scored.score,
+        kind=HitKind.SUMMARY if passage.is_summary else HitKind.PASSAGE,
         provenance=Provenance(
             lexical_rank=candidate.lexical_rank,
             vector_rank=candidate.vector_rank,

@@ -121,6 +121,16 @@ class Settings:
     web_search_key: Secret = Secret("")
     web_search_url: str = ""
 
+    # A model that writes a summary of each document, in the background; its endpoint is the rewriting model's unless it
+    # has its own. Without its name there are no summaries.
+    summary_model: str = ""
+    summary_base_url: str = ""
+    summary_api_key: Secret = Secret("")
+    # Documents of fewer passages (of some 4,000 characters) are their own summary.
+    summary_passages: int = 2
+    # Seconds that one summary may take.
+    summary_seconds: float = 60.0
+
     def __post_init__(self) -> None:
         if not 0 <= self.floor <= self.enough <= 1:
             raise ValueError("FLOOR and ENOUGH: expected 0 <= FLOOR <= ENOUGH <= 1")
@@ -132,6 +142,8 @@ class Settings:
             ipaddress.ip_network(network)
         if self.rewrite_model and not self.rewrite_base_url:
             raise ValueError("REWRITE_MODEL: also needs REWRITE_BASE_URL")
+        if self.summary_model and not (self.summary_base_url or self.rewrite_base_url):
+            raise ValueError("SUMMARY_MODEL: also needs SUMMARY_BASE_URL")
         if self.web_search in (WebSearchChoice.TAVILY, WebSearchChoice.BRAVE) and not self.web_search_key:
             raise ValueError(f"WEB_SEARCH: {self.web_search.value} also needs WEB_SEARCH_KEY")
         if self.web_search is WebSearchChoice.SEARXNG and not self.web_search_url:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.chassis.clock import Clock, Ids
 from services.chassis.identity import Principal
 from services.chassis.paging import decode_token, encode_token
 from services.retrieval.domain.errors import NotYourSource, PassageNotFound
 from services.retrieval.domain.library import Source, SourceCounts, Topic
-from services.retrieval.domain.search import Hit, Provenance, Scope, place
+from services.retrieval.domain.search import Hit, HitKind, Provenance, Scope, place
 from services.retrieval.ports import Documents, Passages, Sources
 from services.retrieval.purge import Purger
+from services.retrieval.summary_ports import SummaryQueue
 
 PAGE = 100
 SURROUNDINGS = 1000
@@ -42,8 +43,16 @@ class Library:
     """What may be done to sources and documents, and by whom: reading is the tenant's, changing the owner's."""
 
     def __init__(
-        self, sources: Sources, documents: Documents, passages: Passages, purger: Purger, clock: Clock, ids: Ids
+        self,
+        sources: Sources,
+        documents: Documents,
+        passages: Passages,
+        purger: Purger,
+        clock: Clock,
+        ids: Ids,
+        summaries: SummaryQueue | None = None,
     ) -> None:
+        self._summaries = summaries
         self._sources = sources
         self._documents = documents
         self._passages = passages
@@ -82,9 +91,14 @@ class Library:
         shown = found[:size]
         return SourcePage(
             sources=shown,
-            counts=await self._sources.counts([source.id for source in shown]),
+            counts=await self._counts([source.id for source in shown]),
             next_token=encode_token("sources", shown[-1].name) if len(found) > size else "",
         )
+
+    async def _counts(self, source_ids: Sequence[str]) -> Mapping[str, SourceCounts]:
+        counts = await self._sources.counts(source_ids)
+        pending = await self._summaries.pending(source_ids) if self._summaries else {}
+        return {name: replace(count, summaries_pending=pending.get(name, 0)) for name, count in counts.items()}
 
     async def delete_source(self, principal: Principal, id_or_name: str) -> int:
         """Delete a source and all it holds, in every store; return how many documents that were."""
@@ -119,6 +133,7 @@ class Library:
             where=place(passage.spans[0]),
             text=passage.text,
             url=located.url,
+            kind=HitKind.SUMMARY if passage.is_summary else HitKind.PASSAGE,
             provenance=Provenance(start=passage.start, end=passage.end),
         )
         return Surrounded(hit=hit, before=before[-SURROUNDINGS:], after=after[:SURROUNDINGS])

@@ -68,6 +68,13 @@ class IndexUnavailable(ServiceError):
     reason = "INDEX_UNAVAILABLE"
 
 
+class SummarizerUnavailable(ServiceError):
+    """The model that writes summaries does not answer."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "UNAVAILABLE"
+
+
 class UrlForbidden(ServiceError):
     """The address is not a public one, or the page may not be fetched."""
 

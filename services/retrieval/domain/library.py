@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+# The ordinal of a document's summary among its passages, which count from 0.
+SUMMARY = -1
 # Part of every revision: raise it when parsing or cutting changes, and the next ingest of a file replaces its chunks.
 PIPELINE = "1"
 
@@ -53,11 +55,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCounts:
-    """How much is in a source, and how many passages still wait for vectors."""
+    """How much is in a source, how many passages still wait for vectors and documents for their summary."""
 
     documents: int = 0
     passages: int = 0
     vectors_pending: int = 0
+    summaries_pending: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,10 @@ class Passage:
     @property
     def end(self) -> int:
         return self.start + len(self.text)
+
+    @property
+    def is_summary(self) -> bool:
+        return self.ordinal == SUMMARY
 
     def chunk_id(self, index: int) -> str:
         """Return the id of the child at `index`."""

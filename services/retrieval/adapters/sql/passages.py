@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.chassis.database import reading
 from services.retrieval.adapters.sql.rows import to_passage
 from services.retrieval.adapters.sql.tables import documents, passages, vocabulary
-from services.retrieval.domain.library import Document, Passage
+from services.retrieval.domain.library import SUMMARY, Document, Passage, passage_id
 from services.retrieval.domain.search import Located, Scope, TermCounts
 
 
@@ -40,8 +40,16 @@ class SqlPassages:
         allowed = None if scope.documents is None else set(scope.documents)
         return {one.passage.id: one for one in located if allowed is None or one.passage.document_id in allowed}
 
+    async def summary(self, document: Document) -> str:
+        query = sa.select(passages.c.text).where(passages.c.id == passage_id(document.revision, SUMMARY))
+        async with self._read.begin() as connection:
+            return (await connection.execute(query)).scalar_one_or_none() or ""
+
     async def around(self, passage: Passage) -> tuple[str, str]:
+        if passage.is_summary:
+            return "", ""
         query = sa.select(passages.c.ordinal, passages.c.text).where(
+            passages.c.ordinal >= 0,
             passages.c.document_id == passage.document_id,
             passages.c.revision == passage.revision,
             passages.c.ordinal.in_((passage.ordinal - 1, passage.ordinal + 1)),

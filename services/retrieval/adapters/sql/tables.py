@@ -139,6 +139,18 @@ site_pages = sa.Table(
     sa.Index("ix_site_pages_path", "path"),
 )
 
+# Which revision of a document has its summary, with a vector in which space; which is being tried, by whom until when.
+summaries = sa.Table(
+    "summaries",
+    metadata,
+    sa.Column("document_id", sa.String(32), sa.ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("revision", sa.String(32), nullable=False),
+    sa.Column("space", sa.String(128), nullable=False),
+    sa.Column("trying", sa.String(32), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due", sa.BigInteger, nullable=True),
+)
+
 
 def micros(at: datetime) -> int:
     """Return a time as the tables hold it."""

@@ -42,7 +42,11 @@ async def add_terms(connection: AsyncConnection, source_id: str, counts: Mapping
 
 async def revision_terms(engine: AsyncEngine, document_id: str, revision: str) -> Counter[str]:
     """Return the counts of a revision's passages, counted in a thread and outside of any writing transaction."""
-    query = sa.select(passages.c.text).where(passages.c.document_id == document_id, passages.c.revision == revision)
+    # A summary repeats its document: its terms were never counted.
+    of_revision = sa.and_(
+        passages.c.document_id == document_id, passages.c.revision == revision, passages.c.ordinal >= 0
+    )
+    query = sa.select(passages.c.text).where(of_revision)
     async with reading(engine).begin() as connection:
         texts = [row.text for row in await connection.execute(query)]
     return await asyncio.to_thread(count_terms, texts)
