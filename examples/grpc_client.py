@@ -37,7 +37,7 @@ def main(question: str) -> None:
         replies = stubs.RunServiceStub(channel).StartRun(request, metadata=(("authorization", f"Bearer {token}"),))
         for event in (event for reply in replies for event in reply.events):
             match event.WhichOneof("event"):
-                case "answer_delta":
+                case "answer_delta" if not event.step_id:  # what a step writes is a note for the answer
                     print(event.answer_delta.text, end="", flush=True)
                 case "run_completed":
                     print()
