@@ -25,6 +25,7 @@ NOTE = (
 )
 # What a reader may take for "<": ASCII, small and full-width forms, angle brackets, quotation marks that look like it.
 _OPENING = re.compile("[<\uff1c\ufe64\u2039\u27e8\u3008\u02c2\u276e\u29fc]")
+_FRAMED = re.compile(rf'<{RESULT} tool="[^"]*">\n(.*)\n</{RESULT}>', re.DOTALL)
 _SLASHES = "/\uff0f\u2044\u2215\\"
 # How far behind an opening the tag's name may hide among spaces and invisible characters.
 _REACH = 64
@@ -38,6 +39,12 @@ def neutral(text: str) -> str:
 def tool_result(tool: str, text: str) -> str:
     """Return what an outside tool said, framed."""
     return f'<{RESULT} tool="{attribute(tool)}">\n{neutral(text)}\n</{RESULT}>'
+
+
+def bare(text: str) -> str:
+    """Return what stands in the frame of a tool's result; the text itself when it has none."""
+    found = _FRAMED.fullmatch(text)
+    return found[1] if found else text
 
 
 def attribute(value: str) -> str:

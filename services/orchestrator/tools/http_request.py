@@ -68,8 +68,8 @@ def _request(arguments: Mapping[str, Any]) -> HttpRequest:
     if query := {name: _text(value) for name, value in arguments.get("query", {}).items()}:
         url += ("&" if "?" in url else "?") + urlencode(query)
     headers = {name: _text(value) for name, value in arguments.get("headers", {}).items()}
-    if body is not None and not isinstance(body, str) and not any(n.lower() == "content-type" for n in headers):
-        headers["Content-Type"] = "application/json"
+    if body is not None and not any(name.lower() == "content-type" for name in headers):
+        headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
     content = b"" if body is None else body.encode() if isinstance(body, str) else canonical_json(body)
     return HttpRequest(method=arguments.get("method", "GET"), url=url, headers=headers, body=content)
 

@@ -76,7 +76,7 @@ class AgentNodes:
         progress = step.leg.progress
         earlier = progress.messages[: progress.turn_start] if work.history else []
         question = Message(
-            role=Role.USER, parts=(TextPart(text=render(work.prompt, step.variables)), *_files(step.leg))
+            role=Role.USER, parts=(TextPart(text=render(work.prompt, step.prompt_variables)), *_files(step.leg))
         )
         leg = step.leg.branch(step.name, spec, [*earlier, question], len(earlier))
         leg.progress.phase = Phase.PREPARE
@@ -97,7 +97,7 @@ class AgentNodes:
             model=self._catalogue.get(model).model_id if model else base.model,
             sampling=agent.sampling,
             sources=expose(agent).search or tuple(binding.source for binding in agent.sources),
-            instructions=render(work.instructions, step.variables),
+            instructions=render(work.instructions, step.prompt_variables),
         )
         if not is_begun(step):
             step.thread.tools = list(await self._offered(step, work, agent))
@@ -108,7 +108,7 @@ class AgentNodes:
         if not work.agent:
             return tuple(dict.fromkeys((*work.tools, *(("search",) if work.sources else ()))))
         spec = step.leg.spec
-        question = render(work.prompt, step.variables)
+        question = render(work.prompt, step.prompt_variables)
         answerable = not spec.unattended and not spec.client_tools_end_run
         offer = await self._offers.make(spec.principal, agent, (), "auto", question, answerable=answerable)
         return tuple(tool.name for tool in offer.tools)

@@ -13,6 +13,7 @@ from services.orchestrator.domain.events import Stage, StageChanged, ToolCallPro
 from services.orchestrator.domain.messages import Message, Role, ToolCall, ToolSpec
 from services.orchestrator.domain.state import Pending, Phase
 from services.orchestrator.gate import Gate
+from services.orchestrator.guardrails.framing import bare
 from services.orchestrator.leg import Leg
 from services.orchestrator.strategies.workflow.outcome import NodeFailed, Step
 from services.orchestrator.tools.ports import Conditional, Tailored, Toolbox
@@ -24,6 +25,11 @@ class Called:
 
     status: ToolStatus
     text: str
+
+    @property
+    def bare(self) -> str:
+        """The text without the frame around the words of an outside tool."""
+        return bare(self.text)
 
     @property
     def completed(self) -> bool:

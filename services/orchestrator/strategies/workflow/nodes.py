@@ -10,6 +10,7 @@ from typing import Any
 from services.chassis.canonical import canonical_json
 from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import Notice, ToolStatus
+from services.orchestrator.guardrails.framing import bare, tool_result
 from services.orchestrator.strategies.workflow import scripts
 from services.orchestrator.strategies.workflow.agents import AgentNodes
 from services.orchestrator.strategies.workflow.calls import Called, Calls, value_of
@@ -85,8 +86,8 @@ class Nodes:
         text = _succeeded(called).text
         return Went(
             target=step.node.next,
-            results={"text": text, "value": value_of(text), "status": called.status.name.lower()},
-            summary=text,
+            results={"text": text, "value": value_of(called.bare), "status": called.status.name.lower()},
+            summary=called.bare,
         )
 
     async def _code(self, step: Step, work: CodeWork) -> Went | Paused:
@@ -107,10 +108,10 @@ class Nodes:
         called = await self._calls.make(step, HttpRequestTool.definition.name, {"method": work.method, **arguments})
         if called is None:
             return Paused()
-        head, _, text = _succeeded(called).text.partition("\n\n")
+        head, _, text = _succeeded(called).bare.partition("\n\n")
         status = STATUS_LINE.search(head)
         results = {
-            "text": text,
+            "text": tool_result(HttpRequestTool.definition.name, text),
             "value": value_of(text),
             "code": int(status[1]) if status else 0,
             "status": called.status.name.lower(),
@@ -158,7 +159,7 @@ class Nodes:
 def _succeeded(called: Called) -> Called:
     """Return the call, or raise NodeFailed with what was told of it. Only what ran and failed may be tried again."""
     if not called.completed:
-        raise NodeFailed(called.text, again=called.status is ToolStatus.FAILED)
+        raise NodeFailed(called.bare, again=called.status is ToolStatus.FAILED)
     return called
 
 
@@ -204,5 +205,5 @@ def _end(step: Step, work: EndWork) -> Ended:
         value = canonical_json(resolve(work.value, variables))
         return Ended(text=render(work.output, variables) if work.output else value.decode(), value_json=value)
     if not work.output:
-        return Ended(text=step.position.last_text)
+        return Ended(text=bare(step.position.last_text))
     return Ended(text=render(work.output, variables))

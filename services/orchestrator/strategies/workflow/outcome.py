@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from services.chassis.errors import ServiceError
+from services.orchestrator.guardrails.framing import bare
 from services.orchestrator.leg import Leg
 from services.orchestrator.workflow.graph import Node, Workflow
 from services.orchestrator.workflow.position import Position, Thread
@@ -37,8 +38,19 @@ class Step:
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """What expressions and templates see."""
+        """What expressions and templates see: texts as they are, without a frame around a stranger's words."""
+        seen = self.position.variables(self.leg.spec.principal.user)
+        results = {node_id: _bare(fields) for node_id, fields in self.position.results.items()}
+        return {**seen, "nodes": results}
+
+    @property
+    def prompt_variables(self) -> Mapping[str, Any]:
+        """What prompts see: the words of outside tools stand in frames, as every model reads them."""
         return self.position.variables(self.leg.spec.principal.user)
+
+
+def _bare(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: bare(value) if name == "text" else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
