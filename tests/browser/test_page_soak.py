@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.prove, pytest.mark.timeout(600)]
 
 RUNS = 250
 SOAK = Path(__file__).parent / "js" / "soak.mjs"
-WORDS = tuple(f"w{number} " for number in range(120))
-PACED = Turn(steps=tuple(step for word in WORDS for step in (Say(pieces=(word,)), Pause(seconds=0.05))))
+WORDS = tuple(f"w{number} " for number in range(80))
+PACED = Turn(steps=tuple(step for word in WORDS for step in (Say(pieces=(word,)), Pause(seconds=0.1))))
 
 
 async def test_250_paced_streams_over_breaking_lines_lose_nothing() -> None:
