@@ -146,7 +146,7 @@ async def test_a_key_of_a_kept_agent_serves_it_alone_and_another_tenant_sees_not
     for path in ("/v1/agents/shop", "/v1/agents/shop/versions", "/v1/prompts/polite"):
         assert (await running.http.get(path, headers=rival)).status_code == 404, path
     listed = (await running.http.get("/v1/agents", headers=rival)).json()["agents"]
-    assert {agent["name"] for agent in listed} == {"assistant", "classic"}
+    assert {agent["name"] for agent in listed} == {"assistant", "classic", "research"}
     stolen = await running.http.delete("/v1/agents/shop", headers=rival)
     assert (stolen.status_code, stolen.json()["reason"]) == (404, "AGENT_NOT_FOUND")
 

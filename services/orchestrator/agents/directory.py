@@ -1,4 +1,4 @@
-"""Which agents there are: the operator's, and two that come with the suite."""
+"""Which agents there are: the operator's, and three that come with the suite."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def built_in() -> tuple[Agent, ...]:
             name="classic",
             type=AgentType.CLASSIC,
             description="Looks the question up first, then answers from what was found.",
+        ),
+        Agent(
+            agent_id="research",
+            name="research",
+            type=AgentType.RESEARCH,
+            description="Plans, works on the steps side by side, and brings their findings together.",
         ),
     )
 

@@ -160,7 +160,7 @@ async def test_an_agent_is_its_owners_until_it_is_shared(bench: Bench) -> None:
         assert "finance" not in [a.name for a in await keeper.list(other)]
     shared = await keeper.update(ANN, "finance", replace(made, shared=True))
     assert await keeper.get(BOB, made.agent_id) == shared
-    assert [a.name for a in await keeper.list(READER)] == ["assistant", "classic", "finance"]
+    assert [a.name for a in await keeper.list(READER)] == ["assistant", "classic", "research", "finance"]
     with pytest.raises(AgentNotFound):
         await keeper.get(EVE, "finance")
 
