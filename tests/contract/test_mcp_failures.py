@@ -91,7 +91,7 @@ async def test_a_server_that_is_not_there_leaves_the_rest_working(tmp_path: Path
     assert "desk__read_ticket" in {tool.definition.name for tool in provided.tools}
     ((code, notice),) = provided.notices
     assert code == "tool_server_unreachable"
-    assert "the tool server 'gone' cannot be reached: there is no program '/no/such/program'" in notice
+    assert notice == "The tools of 'gone' are missing: there is no program '/no/such/program'."
     assert (states["gone"].link, states["desk"].link) == (Link.BROKEN, Link.CONNECTED)
 
 

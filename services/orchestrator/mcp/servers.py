@@ -25,6 +25,7 @@ from services.orchestrator.tools.ports import Provided
 
 if TYPE_CHECKING:  # they load the MCP library, which only those who name a server wait for
     from services.orchestrator.mcp.connection import Connection
+    from services.orchestrator.mcp.session import Session
     from services.orchestrator.mcp.tool import McpTool
     from services.orchestrator.mcp.workshop import Workshop
 
@@ -230,18 +231,28 @@ class McpServers:
         return known
 
     async def _list(self, connections: Mapping[str, Connection]) -> dict[str, str]:
-        """Connect those that were never listed; return why some cannot be used now."""
-        new = {name: asyncio.create_task(each.connect()) for name, each in connections.items() if each.listing is None}
-        if not new:
-            return {}
-        await asyncio.wait(new.values(), timeout=self._patience.total_seconds())
+        """Connect those that were never listed; return why some cannot be used now.
+
+        A run waits for a server's first answer only: one that failed is tried again beside the run.
+        """
         away: dict[str, str] = {}
-        for name, task in new.items():
-            if not task.done():
-                task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        first: dict[str, asyncio.Task[Session]] = {}
+        for name, connection in connections.items():
+            if connection.listing is not None:
+                continue
+            attempt = asyncio.create_task(connection.connect())
+            attempt.add_done_callback(_seen)
+            if connection.problem:
+                away[name] = connection.problem
+            else:
+                first[name] = attempt
+        if first:
+            await asyncio.wait(first.values(), timeout=self._patience.total_seconds())
+        for name, attempt in first.items():
+            if not attempt.done():
                 away[name] = f"no answer within {self._patience.total_seconds():g} s"
-            elif isinstance(error := task.exception(), ServiceError):
-                away[name] = error.message
+            elif isinstance(attempt.exception(), ServiceError):
+                away[name] = connections[name].problem
         return away
 
     def _offered(self, settings: ServerSettings, connection: Connection) -> dict[str, McpTool]:
@@ -266,6 +277,12 @@ def _concerns(patterns: tuple[str, ...], server: str) -> bool:
     return not patterns or any(
         p.startswith(prefix) or (p.endswith("*") and prefix.startswith(p[:-1])) for p in patterns
     )
+
+
+def _seen(attempt: asyncio.Task[Session]) -> None:
+    """Take note of a failure that nobody waits for; the connection tells it."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 async def _try(connection: Connection) -> None:
