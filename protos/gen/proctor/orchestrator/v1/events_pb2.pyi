@@ -491,9 +491,9 @@ class RouteDecided(_message.Message):
     EXPLANATION_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     choice: _builtins.str
-    """What was chosen: a label, or empty for "no decision"."""
+    """What was chosen: small_talk, off_topic, or topic for the agent; empty for "no decision", when the agent answers too."""
     explanation: _builtins.str
-    """Why there is no decision, or which threshold decided."""
+    """Why there is no decision, or which threshold decided; also the labels whose hints the agent was given."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelScore]:
         """Scores by label."""
