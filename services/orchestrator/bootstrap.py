@@ -236,7 +236,6 @@ class _Orchestrator:
             web=GrpcWeb(channels.retrieval, platform.signer, SERVICE, clock, seconds),
             memories=Memories(SqlMemories(database.engine), clock),
             sandbox=sandbox,
-            catalogue=models.catalogue,
             clock=clock,
             http=CheckedHttpClient(guard_of(settings.http_networks)),
         )

@@ -36,7 +36,7 @@ from services.orchestrator.guardrails.framing import tool_result
 from services.orchestrator.leading import Leading
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
-from services.orchestrator.surroundings import consulting, mentioned
+from services.orchestrator.surroundings import Consulting, mentioned
 from services.orchestrator.tools.ports import (
     Effect,
     Resumed,
@@ -45,7 +45,6 @@ from services.orchestrator.tools.ports import (
     ToolDefinition,
     ToolQuestions,
     ToolResult,
-    no_consult,
 )
 
 _log = logging.getLogger(__name__)
@@ -241,7 +240,7 @@ class Carrying:
             progress=progress,
             questions=tuple(m.text for m in leg.progress.messages if m.role.name == "USER"),
             mentioned=lambda text: mentioned(leg, text),
-            consult=consulting(leg, self._consultant) if self._consultant else no_consult,
+            consult=Consulting(leg, self._consultant) if self._consultant else None,
             # As for ask_user: a caller that ends runs for its own tools, or an unattended run, has nobody to answer.
             answerable=not leg.spec.unattended and not leg.spec.client_tools_end_run,
             resumed=resumed,

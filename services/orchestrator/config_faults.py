@@ -9,11 +9,12 @@ from pathlib import Path
 from services.chassis.settings import SettingsError
 from services.orchestrator.adapters.agents_toml import AgentsInvalid
 from services.orchestrator.adapters.tools_toml import ToolsInvalid
+from services.orchestrator.guardrails.config_file import GuardrailsInvalid
 from services.orchestrator.mcp.config_file import McpInvalid
 from services.orchestrator.models.catalogue_file import ModelsInvalid
 from services.orchestrator.tools.openapi.document import DocumentInvalid
 
-_FAULTS = (AgentsInvalid, DocumentInvalid, McpInvalid, ModelsInvalid, ToolsInvalid)
+_FAULTS = (AgentsInvalid, DocumentInvalid, GuardrailsInvalid, McpInvalid, ModelsInvalid, ToolsInvalid)
 
 
 @contextmanager

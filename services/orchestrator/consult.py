@@ -7,7 +7,7 @@ from services.orchestrator.context.compaction import ask
 from services.orchestrator.domain.messages import Message, OutputFormat, Sampling
 from services.orchestrator.leg import Leg
 from services.orchestrator.models.errors import ModelError
-from services.orchestrator.models.ports import Catalogue, ChatModel, ModelReply, ModelRequest, Purpose
+from services.orchestrator.models.ports import Catalogue, ChatModel, ModelInfo, ModelReply, ModelRequest, Purpose
 from services.orchestrator.speak import call_failed, call_finished
 
 
@@ -18,6 +18,11 @@ class Consultant:
         self._model = model
         self._catalogue = catalogue
         self._ids = ids
+
+    def model_for(self, leg: Leg, purpose: Purpose) -> ModelInfo:
+        """Return the model that is asked: the one with the role, else the run's own."""
+        model = self._catalogue.default(purpose)
+        return self._catalogue.get(leg.spec.model) if model == self._catalogue.default(Purpose.ANSWER) else model
 
     async def ask(
         self,
@@ -30,9 +35,7 @@ class Consultant:
     ) -> ModelReply:
         """Return the reply; raise ModelError, its clock recorded, when there is none."""
         spec = leg.spec
-        model = self._catalogue.default(purpose)
-        if model == self._catalogue.default(Purpose.ANSWER):
-            model = self._catalogue.get(spec.model)
+        model = self.model_for(leg, purpose)
         request = ModelRequest(
             call_id=self._ids.new(),
             model=model.model_id,

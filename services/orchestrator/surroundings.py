@@ -6,17 +6,23 @@ from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.messages import Message, OutputFormat, Role, Sampling
 from services.orchestrator.leg import Leg
 from services.orchestrator.models.ports import Purpose
-from services.orchestrator.tools.ports import Consult
 
 
-def consulting(leg: Leg, consultant: Consultant) -> Consult:
-    """Return how a tool asks a model: on the run's bill, its clock in the run's journal."""
+class Consulting:
+    """Implements Consult: a tool asks a model on the run's bill, its clock in the run's journal."""
 
-    async def consult(purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
-        reply = await consultant.ask(leg, purpose, messages, output=OutputFormat(), sampling=sampling)
+    def __init__(self, leg: Leg, consultant: Consultant) -> None:
+        self._leg = leg
+        self._consultant = consultant
+
+    def window(self, purpose: Purpose) -> int:
+        """Return the window of the model that would be asked, 0 when unknown."""
+        return self._consultant.model_for(self._leg, purpose).window
+
+    async def ask(self, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
+        """Return the reply's text. Raises ModelError."""
+        reply = await self._consultant.ask(self._leg, purpose, messages, output=OutputFormat(), sampling=sampling)
         return reply.text
-
-    return consult
 
 
 def mentioned(leg: Leg, text: str) -> bool:

@@ -50,6 +50,9 @@ def read_tools(path: Path, environ: Mapping[str, str]) -> ToolSettings:
     top = Table("", tables, environ, problems)
     databases = tuple(_database(name, table) for name, table in top.inner("databases").items() if _named(name, table))
     services = tuple(_service(name, table) for name, table in top.inner("http_tools").items() if _named(name, table))
+    servers = top.get("mcp", dict, {}).get("servers", {})
+    taken = [service.name for service in services if service.name in servers]
+    problems += [f"http_tools.{name}: an MCP server has this name too; choose another" for name in taken]
     if problems:
         raise ToolsInvalid(problems)
     return ToolSettings(databases=databases, services=services)

@@ -9,7 +9,6 @@ from pathlib import Path
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.tools_toml import open_databases, read_tools
 from services.orchestrator.memory.memories import Memories
-from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval, Sandbox
 from services.orchestrator.tools.ask_user import AskUserTool, WaitForUserTool
 from services.orchestrator.tools.current_time import CurrentTimeTool
@@ -21,8 +20,8 @@ from services.orchestrator.tools.list_files import ListFilesTool
 from services.orchestrator.tools.openapi.services import HttpServices
 from services.orchestrator.tools.ports import Tool
 from services.orchestrator.tools.read_document import ReadDocumentTool
-from services.orchestrator.tools.request_approval import RequestApprovalTool
 from services.orchestrator.tools.remember import RecallTool, RememberTool
+from services.orchestrator.tools.request_approval import RequestApprovalTool
 from services.orchestrator.tools.run_code import RunCodeTool
 from services.orchestrator.tools.search import SearchTool
 from services.orchestrator.tools.search_web import SearchWebTool
@@ -38,7 +37,6 @@ class ToolNeeds:
     web: Web
     memories: Memories
     sandbox: Sandbox
-    catalogue: Catalogue
     clock: Clock
     http: CheckedHttpClient
 
@@ -70,7 +68,7 @@ def own_tools(needs: ToolNeeds) -> tuple[Tool, ...]:
         SearchTool(needs.retrieval),
         ListFilesTool(needs.library),
         ReadDocumentTool(needs.library),
-        SummarizeDocumentTool(needs.library, needs.catalogue),
+        SummarizeDocumentTool(needs.library),
         SearchWebTool(needs.web),
         FetchPageTool(needs.web),
         RememberTool(needs.memories),

@@ -8,7 +8,6 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
-from services.chassis.errors import NotConfigured
 from services.chassis.identity import Principal
 from services.orchestrator.domain.events import PauseKind, ProgressStream
 from services.orchestrator.domain.messages import Artifact, MediaPart, Message, Sampling, ToolSpec
@@ -103,14 +102,13 @@ class Resumed:
 class Consult(Protocol):
     """Asks a model on behalf of the run, which pays for it."""
 
-    async def __call__(self, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
-        """Return the reply's text. Raises ModelError."""
+    def window(self, purpose: Purpose) -> int:
+        """Return the tokens that the model takes which would be asked, 0 when unknown."""
         ...
 
-
-async def no_consult(purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
-    """Ask nobody."""
-    raise NotConfigured("no model answers tools here")
+    async def ask(self, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling) -> str:
+        """Return the reply's text. Raises ModelError."""
+        ...
 
 
 def _never(text: str) -> bool:
@@ -135,7 +133,7 @@ class ToolContext:
     sources: tuple[str, ...]
     progress: ShowProgress
     questions: tuple[str, ...] = ()
-    consult: Consult = no_consult
+    consult: Consult | None = None
     mentioned: Callable[[str], bool] = _never
     answerable: bool = True
     resumed: Resumed | None = None

@@ -13,9 +13,9 @@ from services.chassis.errors import ServiceError
 from services.orchestrator.domain.events import ProgressStream
 from services.orchestrator.domain.messages import EvidenceKind, Role, Sampling, ToolSpec, text_message
 from services.orchestrator.evidence import Finding
-from services.orchestrator.models.ports import Catalogue, Purpose
+from services.orchestrator.models.ports import Purpose
 from services.orchestrator.tools.library import DocumentText, Library, LibraryRefused
-from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolDefinition, ToolResult
+from services.orchestrator.tools.ports import Consent, Consult, Effect, ToolContext, ToolDefinition, ToolResult
 from services.orchestrator.tools.read_document import DOCUMENT
 
 # Pieces of a document at most, and how many of them a model reads at once.
@@ -69,14 +69,15 @@ class SummarizeDocumentTool:
         deadline=timedelta(minutes=5),
     )
 
-    def __init__(self, library: Library, catalogue: Catalogue) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
-        self._catalogue = catalogue
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return the summary; a document of more than PIECES pieces is summarised as far as they go, and says so."""
         focus = arguments.get("focus", "").strip()
-        size = self._piece()
+        consult = context.consult
+        assert consult is not None
+        size = min(max((consult.window(Purpose.COMPACT) or UNKNOWN_WINDOW) // 2, _SMALLEST), _LARGEST)
         try:
             pieces = await self._read(arguments["document"], size, context)
         except LibraryRefused as error:
@@ -87,7 +88,7 @@ class SummarizeDocumentTool:
         if first.summary and not focus:
             return ToolResult(text="", findings=(_finding(first, first.summary),))
         try:
-            summary = await self._summarise(pieces, focus, context)
+            summary = await self._summarise(pieces, focus, consult, context)
         except ServiceError as error:
             return ToolResult(text=f"The model that summarises failed: {error.message}", failed=True)
         if not summary:
@@ -96,10 +97,6 @@ class SummarizeDocumentTool:
         if last.next_offset:
             told = f"The summary covers characters 0 to {last.end:,} of {last.characters:,}."
         return ToolResult(text=told, findings=(_finding(first, summary),))
-
-    def _piece(self) -> int:
-        window = self._catalogue.default(Purpose.COMPACT).window or UNKNOWN_WINDOW
-        return min(max(window // 2, _SMALLEST), _LARGEST)
 
     async def _read(self, document: str, size: int, context: ToolContext) -> list[DocumentText]:
         pieces: list[DocumentText] = []
@@ -112,7 +109,7 @@ class SummarizeDocumentTool:
                 break
         return pieces
 
-    async def _summarise(self, pieces: list[DocumentText], focus: str, context: ToolContext) -> str:
+    async def _summarise(self, pieces: list[DocumentText], focus: str, consult: Consult, context: ToolContext) -> str:
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int, piece: DocumentText) -> str:
@@ -120,7 +117,7 @@ class SummarizeDocumentTool:
                 if len(pieces) > 1:
                     told = f"Reading part {number} of {len(pieces)} of '{piece.path}'\n"
                     context.progress(ProgressStream.TEXT, told)
-                return await _ask(context, _INSTRUCTION, f"<document>\n{_held(piece.text)}\n</document>", focus)
+                return await _ask(consult, _INSTRUCTION, f"<document>\n{_held(piece.text)}\n</document>", focus)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -131,13 +128,13 @@ class SummarizeDocumentTool:
         if len(texts) == 1:
             return texts[0]
         parts = "\n\n".join(f'<part number="{number}">\n{_held(text)}\n</part>' for number, text in enumerate(texts, 1))
-        return await _ask(context, _JOINING, parts, focus)
+        return await _ask(consult, _JOINING, parts, focus)
 
 
-async def _ask(context: ToolContext, instruction: str, text: str, focus: str) -> str:
+async def _ask(consult: Consult, instruction: str, text: str, focus: str) -> str:
     wanted = f"\nWhat matters: {focus}" if focus else ""
     messages = (text_message(Role.SYSTEM, instruction + wanted), text_message(Role.USER, text))
-    reply = await context.consult(Purpose.COMPACT, messages, Sampling(max_output_tokens=OUTPUT_TOKENS))
+    reply = await consult.ask(Purpose.COMPACT, messages, Sampling(max_output_tokens=OUTPUT_TOKENS))
     return reply.strip()
 
 

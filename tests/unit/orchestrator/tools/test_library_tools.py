@@ -180,7 +180,7 @@ def summarising(library: FakeLibrary, *texts: str, window: int = 128_000) -> tup
     model = ScriptedModel([reply(text) for text in texts])
     catalogue = FakeCatalogue(window)
     consultant = Consultant(model, catalogue, SequentialIds("sc"))
-    return bench(SummarizeDocumentTool(library, catalogue), consultant=consultant), model
+    return bench(SummarizeDocumentTool(library), consultant=consultant), model
 
 
 async def test_a_summary_is_evidence_and_its_model_call_is_paid_and_recorded() -> None:
@@ -242,7 +242,7 @@ async def test_a_model_that_fails_is_a_result() -> None:
 
     catalogue = FakeCatalogue()
     consultant = Consultant(Failing([]), catalogue, SequentialIds("sc"))
-    b = bench(SummarizeDocumentTool(FakeLibrary(["one", "two"]), catalogue), consultant=consultant)
+    b = bench(SummarizeDocumentTool(FakeLibrary(["one", "two"])), consultant=consultant)
     assert "the model is away" in await call(b, "summarize_document", document="rules.md")
     assert b.leg.progress.spent.usage == Usage()
 

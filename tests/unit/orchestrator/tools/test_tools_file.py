@@ -95,6 +95,7 @@ def test_a_sqlite_file_is_found_beside_the_configuration(tmp_path: Path) -> None
         ('[http_tools.a]\nbearer_env = "NONE"\n', "http_tools.a.bearer_env: the environment has no NONE"),
         ('[http_tools.a.tenants.t1]\nbearer = "x"\n', "http_tools.a.tenants.t1.bearer: no such key"),
         ('[http_tools.a]\nheaders_env = { "X:Y" = "PG" }\n', "'X:Y' is no name of a header"),
+        ('[http_tools.a]\n[mcp.servers.a]\ncommand = "x"\n', "http_tools.a: an MCP server has this name too"),
         ("http_tools = 3\n", "http_tools: expected dict, got 3"),
         ("[databases\n", "proctor.toml:"),
     ],
