@@ -29,14 +29,16 @@ class Processes:
     http: httpx.AsyncClient
     running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
-    async def start(self, name: str, service: str = "", **environ: str) -> None:
-        """Start one service (`name` unless another is meant); its output goes to a file in the folder."""
+    async def start(self, name: str, service: str = "", *, program: str = "", **environ: str) -> None:
+        """Start one service (`name` unless another is meant); its output goes to a file in the folder.
+
+        `program` is Python to run instead of the service's own entry.
+        """
         log = (self.folder / f"{name}.log").open("ab")
         try:
             self.running[name] = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                f"services.{service or name}",
+                *(("-c", program) if program else ("-m", f"services.{service or name}")),
                 cwd=ROOT,
                 env={**os.environ, **self.variables, **environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'protos/gen'}"},
                 stdin=asyncio.subprocess.DEVNULL,
