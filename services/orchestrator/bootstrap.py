@@ -25,7 +25,7 @@ from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.settings import SettingsError
 from services.chassis.streaming import raw_streaming
-from services.orchestrator.adapters.agents_toml import load_agents, load_prompts
+from services.orchestrator.adapters.agents_toml import check_workflow_tools, load_agents, load_prompts
 from services.orchestrator.adapters.approval_grpc import GrpcApprovals
 from services.orchestrator.adapters.blobs import LocalBlobs
 from services.orchestrator.adapters.embedding_grpc import GrpcEmbedder
@@ -265,6 +265,9 @@ class _Orchestrator:
         )
         prompts = Prompts()
         operators = AgentDirectory(load_agents(settings.config_file, prompts))
+        check_workflow_tools(
+            operators.list(), {tool.definition.name: tool.definition.spec.parameters_json for tool in toolbox.tools}
+        )
         agents = compose_agents(
             operators,
             PromptDirectory(load_prompts(settings.config_file, prompts)),

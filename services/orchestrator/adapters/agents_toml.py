@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from services.orchestrator.domain.agent import (
 )
 from services.orchestrator.domain.messages import Budget, OutputFormat, Sampling
 from services.orchestrator.routing.config import router_json
-from services.orchestrator.workflow.validate import validate
+from services.orchestrator.workflow.validate import checked, unknown_tools, validate
 
 
 class AgentsInvalid(ValueError):
@@ -84,6 +84,19 @@ def _with_workflow(name: str, table: Mapping[str, Any], folder: Path, agents: Co
         said = "\n".join(f"  {problem}" for problem in problems)
         raise AgentsInvalid(f"agent '{name}': the workflow '{file}' is not valid:\n{said}")
     return {**table, "type": "workflow", "workflow": text}
+
+
+def check_workflow_tools(agents: Iterable[Agent], tools: Mapping[str, bytes]) -> None:
+    """Raise AgentsInvalid for a workflow that names a tool of the suite's which there is not; `tools` are the suite's.
+
+    Workflows are tools themselves.
+    """
+    workflows = {agent.name: checked(agent.workflow_yaml) for agent in agents if agent.type is AgentType.WORKFLOW}
+    known = {**{name: canonical_json(dict(one.parameters)) for name, one in workflows.items()}, **tools}
+    for name, workflow in workflows.items():
+        if problems := unknown_tools(workflow, known):
+            said = "\n".join(f"  {problem}" for problem in problems)
+            raise AgentsInvalid(f"agent '{name}': its workflow is not valid:\n{said}")
 
 
 def load_prompts(path: Path, prompts: Prompts) -> tuple[Prompt, ...]:

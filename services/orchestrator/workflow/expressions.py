@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import cel
 
 MAX_LENGTH = 4096
+# Most that an expression may give, in bytes of JSON: what is doubled in a loop ends here.
+MAX_RESULT = 64 * 1024
 TYPE_NAMES = frozenset({"bool", "bytes", "double", "duration", "int", "list", "map", "string", "timestamp", "uint"})
 # The standard library as the evaluator has it; a call of anything else would only fail when it runs.
 FUNCTIONS = frozenset(
@@ -75,11 +77,13 @@ def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     """Return what `text` gives, as JSON. Raises ExpressionFailed; the message names expression and cause."""
     try:
         result = _compiled(text).execute(dict(variables))
-        canonical_json(result)
+        size = len(canonical_json(result))
     except KeyError as error:
         raise ExpressionFailed(f"{text!r}: there is no {error}") from error
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ExpressionFailed(f"{text!r}: {error}") from error
+    if size > MAX_RESULT:
+        raise ExpressionFailed(f"{text!r} gives {size} bytes; the limit is {MAX_RESULT}")
     return result
 
 

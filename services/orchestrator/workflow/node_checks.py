@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,8 +102,10 @@ class NodeCheck:
 
     def _python(self, code: str) -> Iterator[Problem]:
         try:
-            compile(code, "code", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                compile(code, "code", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
             said = error.msg if isinstance(error, SyntaxError) else str(error)
             yield self._problem("code", f"not Python: {line}{said}")
@@ -171,3 +174,14 @@ class NodeCheck:
 
     def _problem(self, field: str, message: str) -> Problem:
         return Problem(where=f"nodes.{self.node.node_id}.{field}", message=message)
+
+
+def tools_of(node: Node) -> tuple[str, ...]:
+    """Return the tools that a node names."""
+    match node.work:
+        case ToolWork(tool=tool):
+            return (tool,)
+        case AgentWork(tools=tools):
+            return tools
+        case _:
+            return ()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from services.chassis.canonical import canonical_json
 from services.orchestrator.checks import check_schema
 from services.orchestrator.workflow.graph import Workflow
-from services.orchestrator.workflow.node_checks import NodeCheck
+from services.orchestrator.workflow.node_checks import NodeCheck, tools_of
 from services.orchestrator.workflow.problems import Problem, WorkflowInvalid
 from services.orchestrator.workflow.reading import read
 from services.orchestrator.workflow.scope import Scope
@@ -59,3 +59,10 @@ def problems_of(
         )
         problems += check.problems()
     return tuple(problems)
+
+
+def unknown_tools(workflow: Workflow, tools: Mapping[str, bytes]) -> tuple[Problem, ...]:
+    """Return what names or misuses a tool of the suite; those of servers (`server__tool`) are not known yet."""
+    named = {name for node in workflow.nodes.values() for name in tools_of(node)}
+    known = {**dict.fromkeys((name for name in named if "__" in name), b"{}"), **tools}
+    return problems_of(workflow, known, None)

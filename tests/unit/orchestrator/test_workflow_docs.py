@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.adapters.agents_toml import load_agents
+from services.orchestrator.adapters.agents_toml import AgentsInvalid, check_workflow_tools, load_agents
 from services.orchestrator.agents.prompt import Prompts
 from services.orchestrator.domain.agent import AgentType
 from services.orchestrator.tools.ports import ToolContext, ToolResult
@@ -74,3 +74,45 @@ def test_the_examples_may_be_saved_and_come_back_from_yaml() -> None:
     assert len(workflows) == len(list(EXAMPLES.glob("*.yaml")))
     for agent in workflows:
         assert read(write(read(agent.workflow_yaml))) == read(agent.workflow_yaml)
+
+
+# --- proctor.toml -------------------------------------------------------------------------------------------------
+
+
+def configured(folder: Path, workflow: str, table: str = 'workflow = "flow.yaml"') -> Path:
+    (folder / "flow.yaml").write_text(workflow, encoding="utf-8")
+    file = folder / "proctor.toml"
+    file.write_text(f"[agents.flow]\n{table}\n", encoding="utf-8")
+    return file
+
+
+FLOW = "nodes: {begin: {type: start, next: call}, call: {type: tool, tool: look, next: done}, done: {type: end}}"
+
+
+def test_a_workflow_stands_beside_the_operators_file(tmp_path: Path) -> None:
+    (agent,) = load_agents(configured(tmp_path, FLOW), Prompts())
+    assert (agent.type, agent.workflow_yaml) == (AgentType.WORKFLOW, FLOW)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "table", "said"),
+    [
+        (FLOW.replace("next: call", "next: cal"), 'workflow = "flow.yaml"', "nodes.begin: leads to 'cal'"),
+        (FLOW, 'workflow = "none.yaml"', "cannot be read"),
+        (FLOW, 'type = "workflow"', 'needs workflow = "FILE.yaml"'),
+        (FLOW, 'workflow = "flow.yaml"\ntype = "classic"', "its type is workflow, not classic"),
+        (FLOW.replace("type: tool, tool: look", "type: agent, agent: nobody"), 'workflow = "flow.yaml"', "no agent"),
+    ],
+)
+def test_a_wrong_workflow_keeps_the_suite_from_starting(tmp_path: Path, workflow: str, table: str, said: str) -> None:
+    with pytest.raises(AgentsInvalid, match=re.escape(said)):
+        load_agents(configured(tmp_path, workflow, table), Prompts())
+
+
+def test_tools_of_the_suite_are_checked_at_the_start_and_those_of_servers_are_not(tmp_path: Path) -> None:
+    agents = load_agents(configured(tmp_path, FLOW), Prompts())
+    check_workflow_tools(agents, {"look": b"{}"})
+    with pytest.raises(AgentsInvalid, match="there is no tool 'look'; there is 'flow', 'search'"):
+        check_workflow_tools(agents, {"search": b"{}"})
+    remote = load_agents(configured(tmp_path, FLOW.replace("look", "server__look")), Prompts())
+    check_workflow_tools(remote, {})

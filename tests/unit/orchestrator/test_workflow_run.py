@@ -12,8 +12,8 @@ import pytest
 from services.chassis.errors import InvalidRequest
 from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import AnswerDelta, Notice, StepFinished, StepStarted, ToolCallProposed
-from services.orchestrator.domain.messages import Budget
-from services.orchestrator.strategies.workflow.outcome import StepLimitReached, WorkflowNodeFailed
+from services.orchestrator.domain.messages import Budget, OutputFormat
+from services.orchestrator.strategies.workflow.outcome import OutputMisses, StepLimitReached, WorkflowNodeFailed
 from services.orchestrator.tools.ports import Effect, ToolContext, ToolResult
 from tests.support.orchestrator_kit import FakeTool, ScriptedModel, answering, messages_of, reply, tool_call
 from tests.support.workflow_kit import workflow_bench
@@ -369,3 +369,35 @@ async def test_each_node_is_told_with_its_kind_and_title() -> None:
         ("begin", "Go", "start"),
         ("done", "done", "end"),
     ]
+
+
+async def test_the_form_that_a_run_asks_for_is_held() -> None:
+    text = """
+        nodes:
+          begin: {type: start, next: done}
+          done: {type: end, value: {n: "= 1 + 1"}}
+        """
+    schema = OutputFormat(json_schema=b'{"type":"object","properties":{"n":{"type":"integer"}}}')
+    _, answer = await workflow_bench(text, output=schema).run()
+    assert answer is not None
+    assert answer.value_json == b'{"n":2}'
+    wrong = OutputFormat(json_schema=b'{"type":"object","properties":{"n":{"type":"string"}}}')
+    with pytest.raises(OutputMisses, match=r"at \$\.n"):
+        await workflow_bench(text, output=wrong).run()
+    plain = text.replace('value: {n: "= 1 + 1"}', "output: two")
+    with pytest.raises(OutputMisses, match="give its end a 'value'"):
+        await workflow_bench(plain, output=OutputFormat(json_mode=True)).run()
+
+
+async def test_what_doubles_in_a_loop_ends_at_a_size() -> None:
+    run = workflow_bench(
+        """
+        state: {text: "0123456789"}
+        nodes:
+          begin: {type: start, next: double}
+          double: {type: state, set: {text: state.text + state.text}, next: more, on_error: done}
+          more: {type: condition, branches: [{when: size(state.text) < 0, next: done}], else: double}
+          done: {type: end, output: "{{ nodes.double.error }}"}
+        """
+    )
+    assert "the limit is 65536" in await run.answer()

@@ -115,3 +115,10 @@ class StepLimitReached(ServiceError):
             "raise 'steps' or give its cycle a way out",
             metadata={"node": node.node_id, "steps": str(steps)},
         )
+
+
+class OutputMisses(ServiceError):
+    """What the workflow ended with is not of the form that the run asked for."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "OUTPUT_INVALID"

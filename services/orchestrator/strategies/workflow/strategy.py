@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
+from services.chassis.canonical import canonical_json
 from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
 from services.orchestrator.domain.messages import Message, Role, TextPart, Usage
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
 from services.orchestrator.models.ports import CallTiming, ModelReply
+from services.orchestrator.models.structured import schema_problems
 from services.orchestrator.strategies.workflow.calls import Calls
 from services.orchestrator.strategies.workflow.drive import Drive, Sleep
 from services.orchestrator.strategies.workflow.nodes import Nodes
-from services.orchestrator.strategies.workflow.outcome import Ended
+from services.orchestrator.strategies.workflow.outcome import Ended, OutputMisses
 from services.orchestrator.workflow.arguments import arguments_of
 from services.orchestrator.workflow.position import Position
 from services.orchestrator.workflow.validate import checked
@@ -31,8 +34,8 @@ class WorkflowStrategy:
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
         """Go on from where the workflow stands, to its end or until people must decide.
 
-        Raises WorkflowInvalid, InvalidRequest for a message that does not fit the parameters, WorkflowNodeFailed and
-        StepLimitReached.
+        Raises WorkflowInvalid, InvalidRequest for a message that does not fit the parameters, WorkflowNodeFailed,
+        StepLimitReached and OutputMisses.
         """
         workflow = checked(leg.spec.agent.workflow_yaml)
         if leg.progress.strategy:
@@ -51,12 +54,26 @@ class WorkflowStrategy:
         end = await drive.run()
         if end is None:
             return LoopEnd.WAITING, None
-        return LoopEnd.ANSWERED, _answer(leg, end)
+        return LoopEnd.ANSWERED, _answer(leg, _formed(leg, end))
 
 
 def _asked(leg: Leg) -> str:
     turn = leg.progress.messages[leg.progress.turn_start :]
     return next((message.text for message in reversed(turn) if message.role is Role.USER), "").strip()
+
+
+def _formed(leg: Leg, end: Ended) -> Ended:
+    """Return the end with its value in the form that the run asked for, or raise OutputMisses."""
+    wanted = leg.spec.output
+    if wanted.is_text:
+        return end
+    try:
+        value = json.loads(end.value_json or end.text)
+    except ValueError as error:
+        raise OutputMisses("the workflow ended with a text, and JSON was asked for; give its end a 'value'") from error
+    if wanted.json_schema and (problems := schema_problems(wanted.json_schema, value)):
+        raise OutputMisses(f"the workflow's value does not have the form asked for: {'; '.join(problems)}")
+    return Ended(text=end.text, value_json=canonical_json(value))
 
 
 def _answer(leg: Leg, end: Ended) -> ModelReply:
