@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from opentelemetry.trace import SpanKind
 
+from services.chassis import names
 from tests.support.mcp_kit import local_server
+from tests.support.platform import Recorded, test_platform
 from tests.support.suite import Suite, suite
 from tests.support.suite_steps import ask, follow, of, watch
 from tests.support.upstream import Upstream
@@ -38,13 +41,18 @@ KEY = "Bearer desk-s3cret-9f"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(upstream: Upstream) -> AsyncIterator[Suite]:
+async def running(upstream: Upstream, recorded: Recorded) -> AsyncIterator[Suite]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROCTOR_TEST_DESK_KEY", KEY)
         services = ("approval", "retrieval", "orchestrator")
         async with (
             local_server() as url,
-            suite(model=upstream.base_url, config=CONFIG.format(url=url), services=services) as started,
+            suite(
+                model=upstream.base_url,
+                config=CONFIG.format(url=url),
+                services=services,
+                platform=test_platform(telemetry=recorded.telemetry),
+            ) as started,
         ):
             yield started
 
@@ -94,7 +102,9 @@ async def test_what_a_server_calls_read_only_runs_unasked_where_the_operator_tru
     assert not any(name.startswith("gone__") for name in offered)
 
 
-async def test_no_secret_of_a_server_is_kept_anywhere(running: Suite, upstream: Upstream) -> None:
+async def test_a_call_is_a_client_span_and_no_secret_is_kept_anywhere(
+    running: Suite, upstream: Upstream, recorded: Recorded
+) -> None:
     upstream.script(call("desk__create_ticket", json.dumps({"title": "x", "reporter": {"name": "a"}})), say("Done."))
     events = await ask(running, "Create a ticket.", agent_id="clerk", hold=0)
     await decide(running, events[0]["run_id"], approval={"verdict": "approve"})
@@ -103,3 +113,21 @@ async def test_no_secret_of_a_server_is_kept_anywhere(running: Suite, upstream: 
     for path in Path(running.folder).rglob("*"):
         if path.is_file():
             assert b"desk-s3cret" not in path.read_bytes(), path
+    (span,) = recorded.spans("tools/call create_ticket")
+    assert span.kind is SpanKind.CLIENT
+    told = dict(span.attributes or {})
+    assert (told[names.MCP_METHOD_NAME], told[names.MCP_SERVER]) == ("tools/call", "desk")
+    assert "desk-s3cret" not in "".join(each.to_json() for each in recorded.spans())
+
+
+async def test_the_state_of_servers_and_tools_is_told(running: Suite) -> None:
+    servers = (await running.http.get("/v1/tools/servers", params={"connect": True})).json()["servers"]
+    tools: dict[str, Any] = {t["name"]: t for t in (await running.http.get("/v1/tools?page_size=500")).json()["tools"]}
+
+    states = {server["name"]: (server["state"], server["transport"]) for server in servers}
+    assert states["desk"] == ("TOOL_SERVER_STATE_CONNECTED", "http")
+    assert states["gone"] == ("TOOL_SERVER_STATE_BROKEN", "http")
+    (old,) = [server for server in servers if server["name"] == "old"]
+    assert {"name": "read_ticket", "reason": "the operator suppresses it"} in old["withheld"]
+    assert tools["desk__read_ticket"]["consent"] == "TOOL_CONSENT_ALLOW"
+    assert (tools["old__order"]["consent"], tools["old__order"]["server"]) == ("TOOL_CONSENT_ASK", "old")
