@@ -16,7 +16,10 @@ PAGE_POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types dompurify"
 )
-ADDRESSES = ("/", "/c/{conversation_id}", "/runs", "/runs/{run_id}", "/approvals", "/sources", "/usage")
+ADDRESSES = (
+    *("/", "/c/{conversation_id}", "/runs", "/runs/{run_id}", "/approvals", "/sources"),
+    *("/agents", "/agents/{agent_id}", "/usage"),
+)
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
 
 

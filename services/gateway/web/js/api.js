@@ -64,7 +64,21 @@ export class Api {
   syncSite = (source, body) => this.send("POST", `/v1/sources/${part(source)}/sites`, { body, stream: true });
   passage = (id) => this.json("GET", `/v1/passages/${part(id)}`);
   models = () => this.json("GET", "/v1/models");
-  agents = () => this.json("GET", "/v1/agents");
+  tools = () => this.json("GET", "/v1/tools", { query: { page_size: 500 } });
+
+  // Agents and prompts
+  agents = () => this.json("GET", "/v1/agents", { query: { page_size: 500 } });
+  agent = (id) => this.json("GET", `/v1/agents/${part(id)}`);
+  agentVersions = (id) => this.json("GET", `/v1/agents/${part(id)}/versions`);
+  createAgent = (agent, validateOnly) => this.json("POST", "/v1/agents", { body: { agent, validate_only: validateOnly } });
+  updateAgent = (id, agent, validateOnly) => this.json("PUT", `/v1/agents/${part(id)}`, { body: { agent, validate_only: validateOnly } });
+  deleteAgent = (id) => this.json("DELETE", `/v1/agents/${part(id)}`);
+  prompts = () => this.json("GET", "/v1/prompts", { query: { page_size: 500 } });
+  createPrompt = (prompt) => this.json("POST", "/v1/prompts", { body: { prompt } });
+  updatePrompt = (id, prompt) => this.json("PUT", `/v1/prompts/${part(id)}`, { body: { prompt } });
+  deletePrompt = (id) => this.json("DELETE", `/v1/prompts/${part(id)}`);
+
+  // Files
   artifact = async (id) => (await this.send("GET", `/v1/artifacts/${part(id)}`)).blob();
 
   /** Stores a file for a later message and returns it as an artifact. */

@@ -2,6 +2,8 @@
 
 import { Api } from "./api.js";
 import { useLanguage } from "./i18n/index.js";
+import { AgentPage } from "./pages/agent.js";
+import { AgentsPage } from "./pages/agents.js";
 import { ApprovalsPage } from "./pages/approvals.js";
 import { ChatPage } from "./pages/chat.js";
 import { DocumentsPage } from "./pages/documents.js";
@@ -17,6 +19,8 @@ const ROUTES = [
   [/^\/runs$/, "runs", (app) => new RunsPage(app)],
   [/^\/runs\/([^/]+)$/, "runs", (app, run) => new RunPage(app, run)],
   [/^\/approvals$/, "approvals", (app) => new ApprovalsPage(app)],
+  [/^\/agents$/, "agents", (app) => new AgentsPage(app)],
+  [/^\/agents\/([^/]+)$/, "agents", (app, agent) => new AgentPage(app, agent)],
   [/^\/usage$/, "usage", (app) => new UsagePage(app)],
   [/^\/sources$/, "documents", (app) => new DocumentsPage(app)],
 ];

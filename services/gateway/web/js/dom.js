@@ -25,6 +25,7 @@ const ICONS = {
   runs: "M3 6h7M3 10h11M3 14h5M13 6h4M17 10h0M11 14h6",
   approvals: "M10 3l6 2.5v4c0 3.6-2.5 6.2-6 7.5-3.5-1.3-6-3.9-6-7.5v-4zM7.5 10l2 2 3.5-4",
   documents: "M6 3h6l3 3v11H6zM12 3v3h3M8.5 10h4M8.5 13h4",
+  agents: "M10 3v2.5M5 5.5h10v7H5zM8 8.5v1M12 8.5v1M8 15.5h4M10 12.5v3M2.5 8v2.5M17.5 8v2.5",
   usage: "M4 16V9M9 16V4M14 16v-5M3 16.5h14",
   send: "M10 16V4M5 9l5-5 5 5",
   stop: "M6 6h8v8H6z",

@@ -7,7 +7,7 @@ import { ConversationList } from "./conversation-list.js";
 import { Uploads } from "./uploads.js";
 
 const THEMES = ["system", "light", "dark"];
-const PLACES = [["ask", "/", "ask"], ["runs", "/runs", "runs"], ["approvals", "/approvals", "approvals"], ["documents", "/sources", "documents"], ["usage", "/usage", "usage"]];
+const PLACES = [["ask", "/", "ask"], ["runs", "/runs", "runs"], ["approvals", "/approvals", "approvals"], ["documents", "/sources", "documents"], ["agents", "/agents", "agents"], ["usage", "/usage", "usage"]];
 const BADGE_EVERY = 10_000; // ms between looks at how many approvals wait
 
 export class Shell {
