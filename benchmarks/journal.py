@@ -58,7 +58,7 @@ async def journals_over(database: Database, owner: str) -> AsyncIterator[tuple[J
 
 
 async def opened(journals: Journals) -> RunJournal:
-    _, journal = await journals.admit(new_run())
+    journal = (await journals.admit(new_run())).journal
     assert journal is not None
     return journal
 

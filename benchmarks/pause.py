@@ -19,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 
+import uvloop
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "protos" / "gen")]
 
@@ -104,4 +106,4 @@ async def main(runs: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
-    sys.exit(asyncio.run(main(parser.parse_args().runs)))
+    sys.exit(uvloop.run(main(parser.parse_args().runs)))

@@ -18,6 +18,7 @@ from services.orchestrator.budget import Caps
 from services.orchestrator.context.counting import safe_estimate, total_tokens
 from services.orchestrator.context.room import DEFAULT_OUTPUT
 from services.orchestrator.continuation import encode
+from services.orchestrator.dedup import ConversationMemory
 from services.orchestrator.domain.agent import Agent, SourceBinding
 from services.orchestrator.domain.events import Notice, PauseKind, RunStarted
 from services.orchestrator.domain.messages import (
@@ -144,25 +145,22 @@ class Runs:
         messages, turn_start, user = await self._messages(principal, command, spec)
         progress = Progress(messages=messages, turn_start=turn_start, next_call_id=self._ids.new())
         new = self._new_run(command, spec, progress, user, principal.key_id)
-        run, journal = await self._journals.admit(new)
-        if journal is None:
-            return run
-        journal.delta(
-            RunStarted(
-                conversation_id=spec.conversation_id,
-                agent_id=agent.agent_id,
-                agent_name=agent.name,
-                agent_version=agent.version,
-                model=spec.model,
-                user_message_id=spec.user_message_id,
-                trace_id=new.run.trace_id,
-                question=progress.messages[progress.turn_start].text.strip(),
-            )
+        started = RunStarted(
+            conversation_id=spec.conversation_id,
+            agent_id=agent.agent_id,
+            agent_name=agent.name,
+            agent_version=agent.version,
+            model=spec.model,
+            user_message_id=spec.user_message_id,
+            trace_id=new.run.trace_id,
+            question=progress.messages[progress.turn_start].text.strip(),
         )
-        for code, text in (*told, *offer.notices):
-            journal.delta(Notice(code=code, text=text))
-        self._workforce.begin(journal, spec, progress, Start())
-        return run
+        notices = [Notice(code=code, text=text) for code, text in (*told, *offer.notices)]
+        admitted = await self._journals.admit(new, started, *notices)
+        if admitted.journal is not None:
+            memory = ConversationMemory.decode(admitted.tool_memory)
+            self._workforce.begin(admitted.journal, spec, progress, Start(), memory)
+        return admitted.run
 
     async def resume(self, principal: Principal, run_id: str, decisions: tuple[Decision, ...], text: str) -> Run:
         """Bring decisions to a paused run and wake it; returns the run as it was.

@@ -72,10 +72,19 @@ class Workforce:
         """Legs at work or queued here."""
         return len(self._jobs)
 
-    def begin(self, journal: RunJournal, spec: RunSpec, progress: Progress, start: Start) -> None:
-        """Lead a run that this replica owns, in a task of its own."""
+    def begin(
+        self,
+        journal: RunJournal,
+        spec: RunSpec,
+        progress: Progress,
+        start: Start,
+        memory: ConversationMemory | None = None,
+    ) -> None:
+        """Lead a run that this replica owns, in a task of its own; `memory` is read when it is not given."""
+        journal.shows_early = spec.on_retraction is not OnRetraction.FAIL
         stop = Stop()
-        task = asyncio.create_task(self._work(journal, spec, progress, start, stop), name=f"run {spec.run_id}")
+        work = self._work(journal, spec, progress, start, stop, memory)
+        task = asyncio.create_task(work, name=f"run {spec.run_id}")
         self._jobs[spec.run_id] = _Job(task=task, stop=stop)
 
     async def take_up(self, run_id: str, cause: str) -> bool:
@@ -118,9 +127,7 @@ class Workforce:
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
         """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
         await self._retract_branches(journal, spec, progress)
-        if progress.phase not in (Phase.ROUND_START, Phase.CLOSING):
-            return True
-        if not await call_had_begun(self._store, spec.run_id, progress.sequence):
+        if progress.phase is Phase.CALLS or not await self._may_have_spoken(journal, spec, progress):
             return True
         if spec.on_retraction is OnRetraction.FAIL:
             text = "The service was interrupted in the middle of the answer; start the run again."
@@ -131,6 +138,14 @@ class Workforce:
         progress.sequence = journal.last_sequence
         await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()))
         return True
+
+    async def _may_have_spoken(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
+        """Return whether someone may have seen text of the call that the checkpoint announces.
+
+        Where text is shown before what stands before it is committed, a dead owner left no word of it.
+        """
+        early = journal.taken_over and spec.on_retraction is not OnRetraction.FAIL
+        return early or await call_had_begun(self._store, spec.run_id, progress.sequence)
 
     async def _retract_branches(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> None:
         """Withdraw what steps may have shown of a call; it is no part of the answer, so no policy speaks of it."""
@@ -147,14 +162,22 @@ class Workforce:
         event = RunFailed(reason=reason, message=message, retryable=retryable, partial_text=partial)
         await journal.finish(event)
 
-    async def _work(self, journal: RunJournal, spec: RunSpec, progress: Progress, start: Start, stop: Stop) -> None:
+    async def _work(
+        self,
+        journal: RunJournal,
+        spec: RunSpec,
+        progress: Progress,
+        start: Start,
+        stop: Stop,
+        memory: ConversationMemory | None,
+    ) -> None:
         tenant = spec.principal.tenant
         queued_at = self._clock.monotonic()
         self._jobs[spec.run_id].started = True
         watch = asyncio.create_task(self._watch(journal))
         end = LegEnd.FENCED
         try:
-            end = await self._lead(journal, spec, progress, start, stop, tenant, queued_at)
+            end = await self._lead(journal, spec, progress, start, stop, tenant, queued_at, memory)
         finally:
             watch.cancel()
             self._jobs.pop(spec.run_id, None)
@@ -186,12 +209,14 @@ class Workforce:
         stop: Stop,
         tenant: str,
         queued_at: float,
+        memory: ConversationMemory | None,
     ) -> LegEnd:
         has_slot = await self._acquire(tenant, stop)
         try:
             waited = timedelta(seconds=self._clock.monotonic() - queued_at)
             start = Start(cause=start.cause, queued=waited)
-            memory = await self._memory(spec)
+            if memory is None:
+                memory = await self._memory(spec)
             return await self._runner.lead(journal, spec, progress, memory, start, stop)
         finally:
             if has_slot:

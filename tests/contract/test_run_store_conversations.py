@@ -53,7 +53,7 @@ def said(text: str, message_id: str) -> Message:
 
 
 async def opened(here: Replica, new: NewRun) -> RunJournal:
-    _, journal = await here.journals.admit(new)
+    journal = (await here.journals.admit(new)).journal
     assert journal is not None
     return journal
 

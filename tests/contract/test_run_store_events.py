@@ -36,7 +36,7 @@ async def here(database: Database) -> AsyncIterator[Replica]:
 
 
 async def started(here: Replica, run_id: str = "") -> RunJournal:
-    _, journal = await here.journals.admit(new_run(run_id))
+    journal = (await here.journals.admit(new_run(run_id))).journal
     assert journal is not None
     return journal
 

@@ -54,7 +54,7 @@ async def two(second: Database) -> AsyncIterator[Replica]:
 
 
 async def started(here: Replica) -> RunJournal:
-    _, journal = await here.journals.admit(new_run())
+    journal = (await here.journals.admit(new_run())).journal
     assert journal is not None
     return journal
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 import grpc
 
 from services.chassis.errors import ServiceError
-from services.orchestrator.domain.events import PendingCall
+from services.orchestrator.domain.events import PendingCall, StampedEvent
 from services.orchestrator.domain.messages import Message, Usage
 
 
@@ -80,7 +80,7 @@ class NewRun:
     `request_digest` is SHA-256 over the request; the same request id with another digest is refused. The run belongs
     to a conversation when `run.conversation_id` is set; `title` names one that does not exist yet, and the message
     `supersede_message_id` and all after it are superseded by this run. `reserved_tokens` counts against the quotas
-    until the run ends.
+    until the run ends. `events` are its first, numbered from 1.
     """
 
     run: Run
@@ -91,6 +91,7 @@ class NewRun:
     supersede_message_id: str = ""
     key_id: str = ""
     reserved_tokens: int = 0
+    events: tuple[StampedEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from services.orchestrator.domain.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    StageChanged,
     StampedEvent,
     Terminal,
     ThinkingDelta,
@@ -67,14 +68,22 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A RunWrite on its way, with the entry it came from (None for texts)."""
+    """A RunWrite on its way, with the entry it came from (None for texts).
+
+    What comes after a `barrier` is shown once the barrier is committed.
+    """
 
     write: RunWrite
     entry: Entry | None
+    barrier: bool
 
 
 class Waker(Protocol):
     """The writer, as a journal sees it."""
+
+    def now(self) -> datetime:
+        """Return the time that events are stamped with."""
+        ...
 
     def touched(self, journal: RunJournal, *, urgent: bool) -> None:
         """There is something to write; `urgent` does not wait for more to gather."""
@@ -104,7 +113,13 @@ class RunJournal:
         self._block = block
         self._on_closed = closed
         self._encoder = EventEncoder(self.run_id, self.attempt)
+        # Whether texts are shown before the stages and checkpoints that stand before them are committed. Who takes the
+        # run over must then withdraw, untold, what may have been seen.
+        self.shows_early = False
         self._queue = Queue()
+        # What was shown before the writer came for it, and how many barriers are on their way.
+        self._ready: list[Piece] = []
+        self._barriers = 0
         self._last_text: Key | None = None
         self._last_sequence = ownership.run.last_sequence
         self._next = ownership.next_sequence
@@ -137,8 +152,9 @@ class RunJournal:
         return self._cancel_requested_by
 
     def delta(self, event: Event, step_id: str = "") -> None:
-        """Record an event without waiting. Texts are merged and may be shown one flush before they are committed;
-        any other event is committed before it is shown, in its place, and its failure is only logged.
+        """Record an event without waiting. Texts are merged and may be shown one flush before they are committed, as
+        may stages where the run allows it; any other event is committed before it is shown, in its place, and its
+        failure is only logged.
 
         After the run is lost or ended this does nothing: the loop learns it from `fact` or `interrupted`.
         """
@@ -146,11 +162,13 @@ class RunJournal:
             return
         if isinstance(event, _DELTAS):
             was_empty = not self._queue.items
-            self._queue.add_text(event, step_id)
-            if was_empty:
-                # The first piece of a text goes out at once, what follows it gathers.
-                text = self._queue.items[0]
-                self._writer.touched(self, urgent=isinstance(text, Text) and text.key != self._last_text)
+            is_first = self._queue.add_text(event, step_id) != self._last_text
+            # The first piece of a text goes out at once, what follows it gathers.
+            if is_first and self._may_show_now():
+                self._ready = self.compose(self._writer.now())
+                self._writer.touched(self, urgent=True)
+            elif was_empty:
+                self._writer.touched(self, urgent=is_first)
             return
         if isinstance(event, ToolCallStarted | RunCompleted | RunFailed | RunCancelled):
             raise TypeError(f"{type(event).__name__} must be awaited: use fact or finish")
@@ -267,12 +285,31 @@ class RunJournal:
         self._post(entry)
         await entry.done
 
+    def _may_show_now(self) -> bool:
+        """Return whether all that waits may be shown at once, instead of after the commit that is under way."""
+        *_, last = self._queue.items
+        if isinstance(last, Text) and last.ends_within_a_character:
+            return False
+        return not self._barriers and not self._ready and not any(map(self._is_hard, self._queue.items))
+
+    def _is_hard(self, item: Text | Entry) -> bool:
+        """Return whether nothing may be shown, from the item on, before it is committed."""
+        if isinstance(item, Text):
+            return False
+        return (
+            not self.shows_early or item.done is not None or not all(isinstance(e, StageChanged) for e in item.events)
+        )
+
     def compose(self, now: datetime) -> list[Piece]:
         """Number and encode everything that waits. Texts that may be shown before they are committed are shown."""
-        items = self._queue.take()
+        items, ready = self._queue.take(), self._ready
+        self._ready = []
         try:
-            return self._pieces(items, now)
+            return ready + self._pieces(items, now)
         except Exception as error:
+            for piece in ready:
+                if piece.entry is not None:
+                    _fail(piece.entry, error)
             for item in items:
                 if isinstance(item, Entry):
                     _fail(item, error)
@@ -281,27 +318,31 @@ class RunJournal:
     def _pieces(self, items: Sequence[Text | Entry], now: datetime) -> list[Piece]:
         pieces: list[Piece] = []
         texts: list[StampedEvent] = []
-        may_show = True
         for item in items:
             if isinstance(item, Text):
                 texts.append(self._stamp(item.joined(), item.step_id, now))
                 self._last_text = item.key
                 continue
             if texts:
-                pieces.append(self._text_piece(texts, show=may_show))
+                pieces.append(self._piece(tuple(texts)))
                 texts = []
-            may_show = False
             self._last_text = None
             if piece := self._entry_piece(item, now):
                 pieces.append(piece)
         if texts:
-            pieces.append(self._text_piece(texts, show=may_show))
+            pieces.append(self._piece(tuple(texts)))
         return pieces
 
-    def _text_piece(self, texts: Sequence[StampedEvent], *, show: bool) -> Piece:
-        if show and texts[-1].sequence <= self._reserved:
-            self.tail.publish(texts)
-        return Piece(write=self._write(tuple(texts)), entry=None)
+    def _piece(self, events: tuple[StampedEvent, ...], entry: Entry | None = None) -> Piece:
+        """Return what is to be written, shown already when it may be."""
+        barrier = self._barriers > 0 or (entry is not None and self._is_hard(entry))
+        if events and not barrier:
+            if events[-1].sequence <= self._reserved:
+                self.tail.publish(events)
+            else:
+                barrier = True
+        self._barriers += barrier
+        return Piece(write=self._write(events, entry), entry=entry, barrier=barrier)
 
     def _entry_piece(self, entry: Entry, now: datetime) -> Piece | None:
         first = self._next
@@ -312,7 +353,7 @@ class RunJournal:
             self._next = first
             _fail(entry, error)
             return None
-        return Piece(write=self._write(events, entry), entry=entry)
+        return self._piece(events, entry)
 
     def _stamp(self, event: Event, step_id: str, now: datetime) -> StampedEvent:
         sequence = self._next
@@ -343,6 +384,7 @@ class RunJournal:
 
     def settled(self, piece: Piece, result: WriteResult) -> None:
         """Take the outcome of a piece: show what was committed, and tell who waits."""
+        self._barriers -= piece.barrier
         if result.cancel_requested_by:
             self.cancel_noted(result.cancel_requested_by)
         match result.outcome:
@@ -372,6 +414,7 @@ class RunJournal:
 
     def failed(self, piece: Piece, error: Exception) -> None:
         """Take a failure of the store: what was shown may not be kept, so the run is not ours any more."""
+        self._barriers -= piece.barrier
         self.lose(error)
         if piece.entry is not None:
             _fail(piece.entry, error)
@@ -388,7 +431,9 @@ class RunJournal:
             return
         self._lost = error
         self.tail.close()
-        for item in self._queue.take():
+        waiting = [*(piece.entry for piece in self._ready), *self._queue.take()]
+        self._ready = []
+        for item in waiting:
             if isinstance(item, Entry):
                 _fail(item, error)
         self._wake(Interrupt(kind=InterruptKind.OWNERSHIP_LOST))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.telemetry import Telemetry, no_telemetry
+from services.orchestrator.codec_events import EventEncoder, kind_of, stamped
+from services.orchestrator.domain.events import Fact
 from services.orchestrator.domain.run import Fenced, NewRun, Run
+from services.orchestrator.domain.text import all_well_formed
 from services.orchestrator.domain.usage import QuotaExceeded
 from services.orchestrator.journal.feed import Feed
 from services.orchestrator.journal.journal import RunJournal
@@ -17,6 +21,18 @@ from services.orchestrator.journal.ports import LeaseTerms, Ownership, RunSignal
 from services.orchestrator.journal.writer import GroupWriter, Pacing, answered_within
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A new run with its journal, or, without one, the run that the same request started before.
+
+    `tool_memory` is what the tools remember in its conversation.
+    """
+
+    run: Run
+    journal: RunJournal | None
+    tool_memory: bytes = b""
 
 
 class Journals:
@@ -72,14 +88,27 @@ class Journals:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
-    async def admit(self, new: NewRun) -> tuple[Run, RunJournal | None]:
-        """Admit a run and open it, or return the run that the same request started. Raises as `RunStore.admit`."""
+    async def admit(self, new: NewRun, *first: Fact) -> Admitted:
+        """Admit a run and open it, or find the run that the same request started. Raises as `RunStore.admit`.
+
+        `first` are its first events, committed with it.
+        """
+        encoder, now = EventEncoder(new.run.run_id, attempt=1), self._clock.now()
+        events = tuple(
+            stamped(number, kind_of(event), encoder.encode(all_well_formed(event), sequence=number, at=now))
+            for number, event in enumerate(first, start=1)
+        )
         try:
-            admission = await self._store.admit(new, self._terms)
+            admission = await self._store.admit(replace(new, events=events), self._terms)
         except QuotaExceeded as error:
             self._refused.add(1, {names.QUOTA_KIND: error.measure})
             raise
-        return admission.run, self.open(admission.ownership) if admission.ownership else None
+        if admission.ownership is None:
+            return Admitted(run=admission.run, journal=None)
+        journal = self._opened(admission.ownership, floor=0)
+        if events:
+            journal.tail.publish(events)
+        return Admitted(run=admission.run, journal=journal, tool_memory=admission.tool_memory)
 
     async def claim(self, run_id: str) -> RunJournal | None:
         """Take over or resume a run; None when another owner has it or it is over."""
@@ -92,11 +121,14 @@ class Journals:
 
     def open(self, ownership: Ownership) -> RunJournal:
         """Return the handle that writes an owned run; an earlier handle of the same run is fenced."""
+        return self._opened(ownership, floor=ownership.run.last_sequence)
+
+    def _opened(self, ownership: Ownership, floor: int) -> RunJournal:
         run_id = ownership.run.run_id
         if earlier := self._open.get(run_id):
             earlier.lose(Fenced(run_id, earlier.epoch))
         tail = self._feed.tail(run_id)
-        tail.open(ownership.run.last_sequence)
+        tail.open(floor)
         journal = RunJournal(ownership, tail, self._writer, self._terms.block, closed=self._forget)
         self._open[run_id] = journal
         return journal

@@ -56,6 +56,11 @@ class Text:
         self._parts.append(piece)
         return len(piece)
 
+    @property
+    def ends_within_a_character(self) -> bool:
+        """Whether it ends with the first half of a surrogate pair, as servers split them between chunks."""
+        return "\ud800" <= self._parts[-1][-1:] <= "\udbff"
+
     def joined(self) -> Delta:
         """Return all of it as one delta."""
         text = well_formed("".join(self._parts))
@@ -93,14 +98,15 @@ class Queue:
     items: list[Text | Entry] = field(default_factory=list)
     size: int = 0
 
-    def add_text(self, delta: Delta, step_id: str) -> None:
-        """Append a delta, to the last text when it continues it."""
+    def add_text(self, delta: Delta, step_id: str) -> Key:
+        """Append a delta, to the last text when it continues it; return the text's key."""
         key = merge_key(delta, step_id)
         last = self.items[-1] if self.items else None
         if not isinstance(last, Text) or last.key != key:
             last = Text(key, step_id)
             self.items.append(last)
         self.size += last.add(delta)
+        return key
 
     def take(self) -> list[Text | Entry]:
         """Return all that waits and start anew."""

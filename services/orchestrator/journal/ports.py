@@ -46,10 +46,14 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Outcome of `admit`: a new run with its ownership, or the run that the request started before."""
+    """Outcome of `admit`: a new run with its ownership, or the run that the request started before.
+
+    `tool_memory` is what the tools remember in its conversation.
+    """
 
     run: Run
     ownership: Ownership | None
+    tool_memory: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,10 @@ class GroupWriter:
         self._commit_takes = 0.0
         self._last_commit = 0.0
 
+    def now(self) -> datetime:
+        """Return the time that events are stamped with."""
+        return self._clock.now()
+
     def touched(self, journal: RunJournal, *, urgent: bool) -> None:
         """Take `journal` into the next commit."""
         self._touched[journal] = None

@@ -7,20 +7,33 @@ from typing import Any
 
 import pytest
 
+from services.orchestrator.continuation import encode
+from services.orchestrator.domain.events import AnswerRetracted, Event, RunFailed
+from services.orchestrator.domain.run import OnRetraction
+from services.orchestrator.domain.state import Phase
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.workforce import Workforce
 from tests.support.clock import FakeClock, SequentialIds
+from tests.support.orchestrator_kit import START, bench
 
 
 class Claimed:
     """A journal handle that notes whether it was given up."""
 
     attempt = 1
-    taken_over = False
     run_id = "r1"
+    last_sequence = 1
 
-    def __init__(self) -> None:
+    def __init__(self, *, taken_over: bool = False) -> None:
         self.given_up = False
+        self.taken_over = taken_over
+        self.told: list[Event] = []
+
+    async def fact(self, *events: Event, **rest: object) -> None:
+        self.told += events
+
+    async def finish(self, event: Event) -> None:
+        self.told.append(event)
 
     def give_up(self) -> None:
         self.given_up = True
@@ -59,10 +72,47 @@ async def test_a_leg_that_breaks_before_it_leads_is_given_up() -> None:
         raise AssertionError("not reached")
 
     journal.interrupted = interrupted  # type: ignore[attr-defined]
-    spec = SimpleNamespace(run_id="r1", principal=SimpleNamespace(tenant="t"), conversation_id="c")
+    spec = SimpleNamespace(
+        run_id="r1", principal=SimpleNamespace(tenant="t"), conversation_id="c", on_retraction=OnRetraction.EMIT
+    )
     force.begin(journal, spec, SimpleNamespace(), SimpleNamespace(cause=""))  # type: ignore[arg-type]
     task = force._jobs["r1"].task
     with pytest.raises(AttributeError):
         await task
     assert journal.given_up
     assert force.active == 0
+
+
+@pytest.mark.parametrize(
+    ("taken_over", "on_retraction", "phase", "withdrawn"),
+    [
+        # The dead owner may have shown text before a word of the call was committed.
+        (True, OnRetraction.EMIT, Phase.PREPARE, True),
+        (True, OnRetraction.EMIT, Phase.ROUND_START, True),
+        # The reply stood in a checkpoint already.
+        (True, OnRetraction.EMIT, Phase.CALLS, False),
+        # Text waited for the stage before it, and there is none.
+        (True, OnRetraction.FAIL, Phase.ROUND_START, False),
+        # An owner that hands a run back leaves nothing unsaid.
+        (False, OnRetraction.EMIT, Phase.ROUND_START, False),
+    ],
+)
+async def test_what_a_dead_owner_may_have_shown_is_withdrawn(
+    *, taken_over: bool, on_retraction: OnRetraction, phase: Phase, withdrawn: bool
+) -> None:
+    leg = bench(on_retraction=on_retraction).leg
+    leg.progress.phase, leg.progress.next_call_id = phase, "announced"
+    saved = encode(leg.spec, leg.progress, START)
+
+    async def load_checkpoint(run_id: str) -> SimpleNamespace:
+        return SimpleNamespace(head=saved.head, segments={s.digest: s.content for s in saved.new_segments})
+
+    async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> list[object]:
+        return []
+
+    journal = Claimed(taken_over=taken_over)
+    force = workforce(journal, load_checkpoint=load_checkpoint, events=events)
+    force.begin = lambda *began: None  # type: ignore[method-assign]
+    assert await force.take_up("r1", "recovery")
+    assert not any(isinstance(event, RunFailed) for event in journal.told)
+    assert [e.model_call_id for e in journal.told if isinstance(e, AnswerRetracted)] == ["announced"] * withdrawn

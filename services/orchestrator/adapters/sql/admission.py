@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.adapters.sql.conversations import active_run, append_messages, lock_conversation
 from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, serialize
-from services.orchestrator.adapters.sql.rows import new_run_row, run_from_row
-from services.orchestrator.adapters.sql.tables import checkpoints, conversations, messages, runs, segments
+from services.orchestrator.adapters.sql.rows import event_row, new_run_row, run_from_row
+from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, messages, runs, segments
 from services.orchestrator.adapters.sql.usage import reserve
 from services.orchestrator.domain.conversation import ConversationBusy, ConversationNotFound, MessageNotFound
 from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
@@ -31,8 +31,7 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
                 raise RequestIdReused(run.request_id, existing.run_id)
             return Admission(run=run_from_row(existing), ownership=None)
     await reserve(connection, new, now)
-    if run.conversation_id:
-        await _join_conversation(connection, new, now)
+    tool_memory = await _join_conversation(connection, new, now) if run.conversation_id else b""
     row = new_run_row(new, terms, now)
     lease = DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
     inserted = (await connection.execute(insert(runs).values(**row, lease_until=lease).returning(runs))).one()
@@ -45,11 +44,18 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
                 for s in new.checkpoint.new_segments
             ],
         )
+    if new.events:
+        await connection.execute(insert(events), [event_row(run.run_id, event) for event in new.events])
     admitted = run_from_row(inserted)
     ownership = Ownership(
-        run=admitted, owner=terms.owner, epoch=1, next_sequence=1, reserved_until=terms.block, taken_over=False
+        run=admitted,
+        owner=terms.owner,
+        epoch=1,
+        next_sequence=len(new.events) + 1,
+        reserved_until=terms.block,
+        taken_over=False,
     )
-    return Admission(run=admitted, ownership=ownership)
+    return Admission(run=admitted, ownership=ownership, tool_memory=tool_memory)
 
 
 async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
@@ -57,8 +63,8 @@ async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
     return (await connection.execute(select(runs).where(same))).one_or_none()
 
 
-async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> None:
-    """Make or check the conversation, supersede what is asked for, and append the user's message."""
+async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> bytes:
+    """Make or check the conversation, supersede what is asked for, append the message; return the tool memory."""
     run = new.run
     if title := without_nul(new.title):
         await connection.execute(
@@ -83,6 +89,8 @@ async def _join_conversation(connection: AsyncConnection, new: NewRun, now: date
         await _supersede(connection, run, new.supersede_message_id)
     new_messages = (new.user_message,) if new.user_message else ()
     await append_messages(connection, conversation, run.run_id, new_messages, now)
+    memory: bytes = conversation.tool_memory
+    return memory
 
 
 async def _supersede(connection: AsyncConnection, run: Run, message_id: str) -> None:

@@ -11,13 +11,24 @@ from sqlalchemy import Row
 from proctor.agent.v1 import agent_pb2
 from services.orchestrator.codec_reflect import from_pb, to_pb
 from services.orchestrator.domain.conversation import Conversation, Feedback, Rating, StoredMessage
-from services.orchestrator.domain.events import PauseKind, PendingCall
+from services.orchestrator.domain.events import PauseKind, PendingCall, StampedEvent
 from services.orchestrator.domain.messages import Message, Usage
 from services.orchestrator.domain.run import NewRun, Run, RunState
 from services.orchestrator.domain.text import all_well_formed, without_nul
 from services.orchestrator.journal.ports import LeaseTerms
 
 TERMINAL_STATES = tuple(int(state) for state in RunState if state.is_terminal)
+
+
+def event_row(run_id: str, event: StampedEvent) -> dict[str, Any]:
+    """Return the row of an event."""
+    return {
+        "run_id": run_id,
+        "sequence": event.sequence,
+        "kind": event.kind,
+        "size": len(event.payload),
+        "payload": event.payload,
+    }
 
 
 def new_run_row(new: NewRun, terms: LeaseTerms, now: datetime) -> dict[str, Any]:
@@ -44,7 +55,7 @@ def new_run_row(new: NewRun, terms: LeaseTerms, now: datetime) -> dict[str, Any]
         "owner": terms.owner,
         "epoch": 1,
         "attempt": 1,
-        "last_sequence": 0,
+        "last_sequence": len(new.events),
         "reserved_until": terms.block,
         "oldest_sequence": 1,
         "min_reader": new.checkpoint.min_reader,

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
 from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, signal, upsert
-from services.orchestrator.adapters.sql.rows import pending_json
+from services.orchestrator.adapters.sql.rows import event_row, pending_json
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
 from services.orchestrator.adapters.sql.usage import settle
 from services.orchestrator.journal.ports import LeaseTerms, RunWrite, WriteOutcome, WriteResult
@@ -133,17 +133,7 @@ def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
 
 
 async def _insert_events(connection: AsyncConnection, accepted: Sequence[RunWrite]) -> None:
-    rows = [
-        {
-            "run_id": piece.run_id,
-            "sequence": event.sequence,
-            "kind": event.kind,
-            "size": len(event.payload),
-            "payload": event.payload,
-        }
-        for piece in accepted
-        for event in piece.events
-    ]
+    rows = [event_row(piece.run_id, event) for piece in accepted for event in piece.events]
     if rows:
         await connection.execute(insert(events), rows)
 

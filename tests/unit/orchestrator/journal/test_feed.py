@@ -33,7 +33,7 @@ async def here(database: Database) -> AsyncIterator[Replica]:
 
 
 async def started(here: Replica) -> RunJournal:
-    _, journal = await here.journals.admit(new_run())
+    journal = (await here.journals.admit(new_run())).journal
     assert journal is not None
     return journal
 

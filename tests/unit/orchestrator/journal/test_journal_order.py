@@ -24,7 +24,7 @@ from services.orchestrator.domain.events import (
     ToolCallStarted,
 )
 from services.orchestrator.domain.messages import Role, text_message
-from services.orchestrator.domain.run import Fenced, RunCancelRequested, RunState
+from services.orchestrator.domain.run import Checkpoint, Fenced, RunCancelRequested, RunState
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from services.orchestrator.journal.writer import Pacing
@@ -87,7 +87,7 @@ async def here(database: Database, gated: Gated) -> AsyncIterator[Replica]:
 
 
 async def started(here: Replica, run_id: str = "") -> RunJournal:
-    _, journal = await here.journals.admit(new_run(run_id))
+    journal = (await here.journals.admit(new_run(run_id))).journal
     assert journal is not None
     return journal
 
@@ -110,12 +110,13 @@ async def test_events_are_kept_in_the_order_they_were_recorded(here: Replica) ->
     assert [type(event).__name__ for event in decoded(events)] == [
         "StageChanged",
         "ThinkingDelta",
+        "ThinkingDelta",  # the first piece was shown at once
         "AnswerDelta",
         "ToolCallStarted",
         "AnswerDelta",
         "RunCompleted",
     ]
-    assert [event.sequence for event in events] == [1, 2, 3, 4, 5, 6]
+    assert [event.sequence for event in events] == [1, 2, 3, 4, 5, 6, 7]
     assert answer_text(events) == "Answer"
     assert events[-1].terminal
     assert await here.database.runs.events(journal.run_id, 0, limit=99, max_bytes=99_999) == events
@@ -140,11 +141,13 @@ async def test_texts_of_different_calls_and_streams_stay_apart(here: Replica) ->
     journal = await started(here)
     out = ToolCallProgress(call_id="c", stream=ProgressStream.STDOUT, text="o")
     err = ToolCallProgress(call_id="c", stream=ProgressStream.STDERR, text="e", fraction=0.5)
-    for event, step in ((out, ""), (out, ""), (err, ""), (out, "s1"), (answer("a", "m1"), ""), (answer("b", "m2"), "")):
+    texts = ((out, ""), (out, ""), (out, ""), (err, ""), (out, "s1"), (answer("a", "m1"), ""), (answer("b", "m2"), ""))
+    for event, step in texts:
         journal.delta(event, step)
     await journal.finish(completed())
     events = decoded(await here.read(journal.run_id))[:-1]
     assert events == [
+        out,
         replace(out, text="oo"),
         err,
         out,
@@ -176,12 +179,50 @@ async def test_a_delta_outside_the_reserved_block_waits_for_its_commit(database:
         gated.gate.clear()
         journal.delta(answer("a", "m1"))
         journal.delta(answer("b", "m2"))
-        watching = asyncio.create_task(first_batch(here, journal.run_id))
+        assert answer_text(await first_batch(here, journal.run_id)) == "a"
+        watching = asyncio.create_task(first_batch(here, journal.run_id, after=1))
         await gated.arrived.wait()
         await asyncio.sleep(0.02)
         assert not watching.done()
         gated.gate.set()
-        assert answer_text(await watching) == "ab"
+        assert answer_text(await watching) == "b"
+
+
+async def test_a_text_never_overtakes_a_fact_that_is_being_committed(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    fact = asyncio.create_task(journal.fact(STARTED))
+    await gated.arrived.wait()
+    journal.delta(answer("later"))
+    watching = asyncio.create_task(first_batch(here, journal.run_id))
+    await asyncio.sleep(0.02)
+    assert not watching.done()
+    gated.gate.set()
+    await fact
+    assert isinstance(decoded(await watching)[0], ToolCallStarted)
+    await journal.finish(completed())
+    assert [e.sequence for e in await here.read(journal.run_id)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_text_waits_for_stages_and_checkpoints_only_where_the_run_wants_that(
+    here: Replica, gated: Gated, early: bool
+) -> None:
+    journal = await started(here)
+    journal.shows_early = early
+    gated.gate.clear()
+    journal.save(Checkpoint(head=b"head-2", min_reader=1, new_segments=()))
+    journal.delta(THINKING)
+    journal.delta(answer("first"))
+    watching = asyncio.create_task(first_batch(here, journal.run_id))
+    await gated.arrived.wait()
+    await asyncio.sleep(0.02)
+    assert watching.done() is early
+    gated.gate.set()
+    assert decoded(await watching)[0] == THINKING
+    await journal.finish(completed("first"))
+    assert [e.sequence for e in await here.read(journal.run_id)] == [1, 2, 3]
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"head-2"
 
 
 async def test_other_events_may_be_recorded_without_waiting_but_stay_facts(here: Replica, gated: Gated) -> None:
@@ -431,7 +472,7 @@ async def test_congestion_is_told_and_ends_with_the_write(here: Replica, gated: 
 
 async def test_the_conversation_is_written_with_the_end(here: Replica) -> None:
     new = new_run(conversation_id="v1", title="Talk", user_message=text_message(Role.USER, "What?"))
-    _, journal = await here.journals.admit(new)
+    journal = (await here.journals.admit(new)).journal
     assert journal is not None
     said = replace(text_message(Role.ASSISTANT, "That."), message_id="m1")
     await journal.finish(completed("That."), messages=(said,), tool_memory=b"seen")
@@ -439,3 +480,14 @@ async def test_the_conversation_is_written_with_the_end(here: Replica) -> None:
     assert [message.message.text for message in history] == ["What?", "That."]
     assert history[1].message.message_id == "m1"
     assert await here.database.conversations.tool_memory("acme", "ann", "v1") == b"seen"
+
+
+async def test_the_first_events_are_admitted_with_the_run(here: Replica, gated: Gated) -> None:
+    gated.gate.clear()
+    journal = (await here.journals.admit(new_run(), THINKING)).journal
+    assert journal is not None
+    assert decoded(await first_batch(here, journal.run_id)) == [THINKING]
+    assert decoded([*await here.database.runs.events(journal.run_id, 0, limit=9, max_bytes=999)]) == [THINKING]
+    gated.gate.set()
+    await journal.finish(completed())
+    assert [e.sequence for e in await here.read(journal.run_id)] == [1, 2]

@@ -226,7 +226,7 @@ def laws_hold(
         async with AsyncExitStack() as stack, asyncio.timeout(20):
             world = World(database, limits, block, stack)
             await world.replica()
-            _, journal = await world.here.journals.admit(new_run())
+            journal = (await world.here.journals.admit(new_run())).journal
             assert journal is not None
             world.journal = journal
             for step in steps:
