@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from opentelemetry.trace import SpanKind
 
 from services.chassis import names
 from tests.support.mcp_kit import local_server
+from tests.support.mcp_server import PNG
 from tests.support.platform import Recorded, test_platform
 from tests.support.suite import Suite, suite
 from tests.support.suite_steps import ask, follow, of, watch
@@ -34,6 +36,11 @@ suppress = ["read_*"]
 [mcp.servers.gone]
 url = "http://127.0.0.1:9/mcp"
 
+[models.seeing]
+upstream_name = "seeing"
+base_url = "{model}"
+capabilities = ["tools", "vision"]
+
 [agents.clerk]
 tools = ["desk__*", "old__order"]
 """
@@ -49,7 +56,7 @@ async def running(upstream: Upstream, recorded: Recorded) -> AsyncIterator[Suite
             local_server() as url,
             suite(
                 model=upstream.base_url,
-                config=CONFIG.format(url=url),
+                config=CONFIG.format(url=url, model=upstream.base_url),
                 services=services,
                 platform=test_platform(telemetry=recorded.telemetry),
             ) as started,
@@ -100,6 +107,18 @@ async def test_what_a_server_calls_read_only_runs_unasked_where_the_operator_tru
     assert "old__order" in offered
     assert "old__create_ticket" not in offered
     assert not any(name.startswith("gone__") for name in offered)
+
+
+async def test_a_picture_is_kept_for_the_user_and_seen_by_the_model(running: Suite, upstream: Upstream) -> None:
+    upstream.script(call("desk__picture", json.dumps({"reason": "to see"})), say("One pixel."))
+    events = await ask(running, "Show it.", agent_id="clerk", model="seeing", hold=0)
+    events = await decide(running, events[0]["run_id"], approval={"verdict": "approve"})
+
+    picture = of(events, "artifact_created")[0]["artifact"]
+    assert (await running.http.get(f"/v1/artifacts/{picture['artifact_id']}")).content == PNG
+    seen = upstream.requests[-1].messages[-1]
+    assert seen["content"][0]["text"] == "Pictures that desk__picture returned:"
+    assert base64.b64encode(PNG).decode() in seen["content"][1]["image_url"]["url"]
 
 
 async def test_a_call_is_a_client_span_and_no_secret_is_kept_anywhere(
