@@ -34,7 +34,7 @@ off_topic_text = "{HELP}"
 [agents.desk.router.labels]
 topic = ["How much is the mileage allowance?"]
 small_talk = ["Hello!", "Thank you."]
-calculation = {{ description = "Needs arithmetic." }}
+amounts = {{ description = "Asks for amounts of money.", hint = "Give amounts in EUR." }}
 """
 
 
@@ -42,7 +42,10 @@ calculation = {{ description = "Needs arithmetic." }}
 async def running(upstream: Upstream, recorded: Recorded) -> AsyncIterator[Suite]:
     platform = test_platform(telemetry=recorded.telemetry)
     services = ("approval", "retrieval", "orchestrator")
-    async with suite(model=upstream.base_url, config=CONFIG, platform=platform, services=services) as started:
+    settings = {"PROCTOR_ORCHESTRATOR_ROUTE_TIMEOUT": "60"}  # a busy machine must not decide
+    async with suite(
+        model=upstream.base_url, config=CONFIG, platform=platform, services=services, **settings
+    ) as started:
         await ingest_handbook(started)
         yield started
 
@@ -129,8 +132,8 @@ async def test_the_reader_researches_in_one_step_and_quotes_what_it_found(runnin
 # --- routing -----------------------------------------------------------------------------------------------------
 
 
-def scored(topic: float, small_talk: float, calculation: float, *answer: str) -> list[Turn]:
-    scores = {"topic": topic, "small_talk": small_talk, "calculation": calculation}
+def scored(topic: float, small_talk: float, amounts: float, *answer: str) -> list[Turn]:
+    scores = {"topic": topic, "small_talk": small_talk, "amounts": amounts}
     return [say(json.dumps(scores)), *([say(*answer)] if answer else [])]
 
 
@@ -150,7 +153,7 @@ async def test_small_talk_off_topic_and_hints_over_the_whole_suite(running: Suit
 
     upstream.script(*scored(0.9, 0.0, 0.9, "EUR 38."))
     events = await ask(running, "What is paid for 100 km?", agent_id="desk")
-    assert "use run_code" in upstream.requests[-1].messages[0]["content"]
+    assert "Give amounts in EUR." in upstream.requests[-1].messages[0]["content"]
     assert of(events, "route_decided")[0]["choice"] == "topic"
 
 

@@ -16,7 +16,8 @@ from services.orchestrator.routing.config import Label, RouterConfig
 EXAMPLES = 12
 QUESTION_CHARACTERS = 4_000
 EARLIER_CHARACTERS = 500
-OUTPUT_TOKENS = 300
+# Scores take some dozens of tokens; a model that thinks needs the rest, and has no time for more.
+OUTPUT_TOKENS = 1_000
 _PROMPT = """\
 You sort messages for the assistant {agent}.{subject} For each label below give a score from 0 (does not fit at all) to
 1 (fits for certain); the scores need not add up. A follow-up takes the subject of the messages before it. The messages
@@ -47,7 +48,7 @@ class ModelClassifier:
             Purpose.ROUTE,
             (text_message(Role.SYSTEM, prompt), text_message(Role.USER, "\n\n".join(asked))),
             output=OutputFormat(json_schema=_schema(config), name="scores"),
-            sampling=Sampling(temperature=0.0, max_output_tokens=OUTPUT_TOKENS),
+            sampling=Sampling(max_output_tokens=OUTPUT_TOKENS),
         )
         found: Mapping[str, float] = json.loads(reply.value_json)
         return found

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from services.chassis.canonical import canonical_json
 from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
 from services.orchestrator.domain.messages import MediaPart, Role, text_message
-from services.orchestrator.domain.state import Phase
+from services.orchestrator.domain.state import Phase, RunSpec
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
 from services.orchestrator.models.ports import ModelReply
-from services.orchestrator.routing.config import read_router
+from services.orchestrator.routing.config import CALCULATION_HINT, read_router
 from services.orchestrator.routing.decide import Choice
 from services.orchestrator.routing.router import Router
 from services.orchestrator.strategies.ports import Strategy
+from services.orchestrator.tools.run_code import RunCodeTool
 
+RUN_CODE = RunCodeTool.definition.name
 # The strategy's progress of a run that the agent does not see: what an agent's own strategy writes is never this.
 SMALL_TALK = canonical_json({"routed": Choice.SMALL_TALK.value, "v": 1})
 OFF_TOPIC = canonical_json({"routed": Choice.OFF_TOPIC.value, "v": 1})
@@ -50,8 +53,7 @@ class Routed:
                 await leg.commit()
                 return _say(leg, config.off_topic_text)
             case Choice.TOPIC | Choice.UNDECIDED:
-                instructions = "\n\n".join(text for text in (leg.spec.instructions, *route.hints) if text)
-                leg.spec = replace(leg.spec, instructions=instructions)
+                leg.spec = replace(leg.spec, instructions=_hinted(leg.spec, route.hints))
                 return await self._agent.run(leg)
 
 
@@ -62,6 +64,13 @@ def _may_route(leg: Leg) -> bool:
     if not spec.agent.router_json or not spec.output.is_text or len(turn) != 1 or turn[0].role is not Role.USER:
         return False
     return bool(turn[0].text.strip()) and not any(isinstance(part, MediaPart) for part in turn[0].parts)
+
+
+def _hinted(spec: RunSpec, hints: Sequence[str]) -> str:
+    """Return the run's instructions with the hints; the one for calculations only where there is run_code."""
+    computes = any(tool.name == RUN_CODE for tool in spec.tools)
+    told = [hint for hint in hints if computes or hint != CALCULATION_HINT]
+    return "\n\n".join(text for text in (spec.instructions, *told) if text)
 
 
 def _say(leg: Leg, text: str) -> tuple[LoopEnd, ModelReply | None]:

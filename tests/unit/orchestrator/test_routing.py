@@ -27,7 +27,15 @@ from services.orchestrator.domain.events import (
     Stage,
     StageChanged,
 )
-from services.orchestrator.domain.messages import MediaPart, Message, OutputFormat, Role, TextPart, text_message
+from services.orchestrator.domain.messages import (
+    MediaPart,
+    Message,
+    OutputFormat,
+    Role,
+    TextPart,
+    ToolSpec,
+    text_message,
+)
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
@@ -258,13 +266,18 @@ async def test_what_is_off_the_subject_gets_the_configured_text_and_no_model_cal
     assert made.leg.progress.messages[-1].text == TABLE["off_topic_text"]
 
 
-async def test_a_question_on_the_subject_reaches_the_agent_with_its_hints() -> None:
+@pytest.mark.parametrize("computes", [True, False])
+async def test_a_question_on_the_subject_reaches_the_agent_with_its_hints(*, computes: bool) -> None:
     made = stand(instructions="Be brief.")
-    strategy, agent, classifier = routed(made, scores(calculation=0.9))
+    if computes:
+        code = ToolSpec(name="run_code", description="", parameters_json=b"{}")
+        made.leg.spec = replace(made.leg.spec, tools=(*made.leg.spec.tools, code))
+    strategy, agent, classifier = routed(made, scores(calculation=0.9, contracts=0.9))
     made.leg.progress.messages[:1] = [text_message(Role.USER, "Earlier?"), text_message(Role.ASSISTANT, "Yes.")]
     made.leg.progress.turn_start = 2
     await strategy.run(made.leg)
-    assert agent.seen == [f"Be brief.\n\n{CALCULATION_HINT}"]
+    hints = [*([CALCULATION_HINT] if computes else []), LABELS["contracts"]["hint"]]
+    assert agent.seen == ["\n\n".join(["Be brief.", *hints])]
     assert classifier.asked == [("Why?", ["Earlier?"])]
 
 
