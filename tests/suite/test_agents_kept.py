@@ -152,7 +152,7 @@ async def test_a_key_of_a_kept_agent_serves_it_alone_and_another_tenant_sees_not
 
 
 async def test_sources_from_prefetch_and_search_are_merged_once(running: Suite, upstream: Upstream) -> None:
-    """CASES 45 under mixed exposure: the same source by both ways, by its name and by its id."""
+    """Mixed exposure: the same source by both ways, by its name and by its id."""
     (source,) = [s for s in (await running.http.get("/v1/sources")).json()["sources"] if s["name"] == "handbook"]
     sources = [{"source": "handbook", "exposure": "prefetch"}, {"source": source["source_id"], "exposure": "agentic"}]
     await keep(running, name="mixed", sources=sources)

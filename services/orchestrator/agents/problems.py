@@ -19,7 +19,8 @@ from services.orchestrator.workflow.validate import validate
 # No slash, which paths and `server/tool` use; an id is told from a name by its form.
 _NAME = re.compile(r"[^\W_][\w .·-]{0,127}")
 _ID = re.compile(r"(?:agent|prompt|own)-[0-9a-f]{32}")
-_RESERVED = frozenset({"inline"})
+# The agent of a single request, and the page's address of a form.
+_RESERVED = frozenset({"inline", "new"})
 # The form of BCP 47: a language, then script, region and variants.
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*")
 
