@@ -41,10 +41,12 @@ amounts = {{ description = "Asks for amounts of money.", hint = "Give amounts in
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(upstream: Upstream, recorded: Recorded) -> AsyncIterator[Suite]:
     platform = test_platform(telemetry=recorded.telemetry)
-    services = ("approval", "retrieval", "orchestrator")
-    settings = {"PROCTOR_ORCHESTRATOR_ROUTE_TIMEOUT": "60"}  # a busy machine must not decide
     async with suite(
-        model=upstream.base_url, config=CONFIG, platform=platform, services=services, **settings
+        model=upstream.base_url,
+        config=CONFIG,
+        platform=platform,
+        services=("approval", "retrieval", "orchestrator"),
+        PROCTOR_ORCHESTRATOR_ROUTE_TIMEOUT="60",  # how busy the machine is must not decide
     ) as started:
         await ingest_handbook(started)
         yield started
