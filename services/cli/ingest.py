@@ -32,6 +32,7 @@ class Result:
     unchanged: int = 0
     passages: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
 def find_files(path: Path) -> list[tuple[str, Path]]:
@@ -110,6 +111,8 @@ def _count(result: Result, reply: dict[str, Any]) -> None:
     else:
         result.ingested += 1
         result.passages += reply["passages"]
+        if reply.get("message"):
+            result.remarks.append((reply["path"], reply["message"]))
 
 
 def tell(result: Result, console: Console) -> None:
@@ -119,5 +122,7 @@ def tell(result: Result, console: Console) -> None:
         f"{len(result.failed)} failed",
         highlight=False,
     )
+    for path, remark in result.remarks:
+        console.print(f"  [yellow]{escape(path)}[/]: {escape(remark)}", highlight=False)
     for path, reason in result.failed:
         console.print(f"  [red]{escape(path)}[/]: {escape(reason)}", highlight=False)

@@ -147,6 +147,7 @@ def from_document(document: Document, source_name: str) -> source_pb.Document:
         url=document.url,
         metadata=document.metadata,
         source_name=source_name,
+        message=document.message,
     )
 
 

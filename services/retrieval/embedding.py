@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from services.chassis.errors import NotConfigured, ServiceError
 from services.retrieval.domain.library import Document, Passage
@@ -38,7 +39,7 @@ class Embeddings:
 
 
 class EmbedWorker:
-    """Works off the durable queue of passages without vectors, one document at a time."""
+    """Works off the durable queue of passages without vectors, a few documents at a time."""
 
     def __init__(self, queue: EmbedQueue, passages: Passages, index: ChunkIndex, embedder: Embedder) -> None:
         self._queue = queue
@@ -67,9 +68,36 @@ class EmbedWorker:
                 continue  # another replica may have queued something
 
     async def _next(self) -> bool:
-        job = await self._queue.claim(self._embedder.space)
-        if job is None:
+        jobs = await self._claim()
+        # Short documents share a request and a write: alone, each would cost the index more than its vectors.
+        together = [job for job in jobs if _left(job) <= BATCH]
+        if len(together) > 1 and await self._together(together):
+            jobs = [job for job in jobs if job not in together]
+        for job in jobs:
+            await self._alone(job)
+        return bool(jobs or together)
+
+    async def _claim(self) -> list[EmbedJob]:
+        jobs: list[EmbedJob] = []
+        while sum(map(_left, jobs)) < BATCH and (job := await self._queue.claim(self._embedder.space)) is not None:
+            jobs.append(job)
+        return jobs
+
+    async def _together(self, jobs: Sequence[EmbedJob]) -> bool:
+        """Make the vectors of several documents at once; False when that failed, perhaps by one of them."""
+        try:
+            children: list[_Child] = []
+            for job in jobs:
+                found = await self._passages.of_document(job.document, start=job.done, limit=BATCH)
+                children.extend(_children(job.document, found))
+            await self._index.add_vectors(self._embedder.space, await self._vectors(children))
+        except ServiceError:
             return False
+        for job in jobs:
+            await self._queue.finish(job)
+        return True
+
+    async def _alone(self, job: EmbedJob) -> None:
         try:
             await self._document(job)
         except ServiceError as failure:
@@ -81,21 +109,18 @@ class EmbedWorker:
                 extra={"event": "embed.postponed", "document": job.document.id},
             )
             await self._queue.postpone(job, pause)
-        return True
 
     async def _document(self, job: EmbedJob) -> None:
         done = job.done
         while passages := await self._passages.of_document(job.document, start=done, limit=BATCH):
-            await self._index.add_vectors(self._embedder.space, await self._vectors(job.document, passages))
+            await self._index.add_vectors(self._embedder.space, await self._vectors(_children(job.document, passages)))
             done += len(passages)
             if not await self._queue.advance(job, done):
                 return  # replaced or deleted meanwhile; its purge drops what was just written
         await self._queue.finish(job)
 
-    async def _vectors(self, document: Document, passages: Sequence[Passage]) -> list[ChunkVector]:
-        children = [(passage, index) for passage in passages for index in range(len(passage.spans))]
-        texts = [embedded_text(document, passage, index) for passage, index in children]
-        vectors = await self._embedder.embed(texts, EmbedPurpose.PASSAGE)
+    async def _vectors(self, children: Sequence[_Child]) -> list[ChunkVector]:
+        vectors = await self._embedder.embed([text for _, _, text in children], EmbedPurpose.PASSAGE)
         return [
             ChunkVector(
                 id=passage.chunk_id(index),
@@ -107,8 +132,24 @@ class EmbedWorker:
                 index=index,
                 values=values,
             )
-            for (passage, index), values in zip(children, vectors, strict=True)
+            for (passage, index, _), values in zip(children, vectors, strict=True)
         ]
+
+
+# A child to embed: its passage, its place there, and the text that is embedded of it.
+_Child: TypeAlias = tuple[Passage, int, str]
+
+
+def _children(document: Document, passages: Sequence[Passage]) -> list[_Child]:
+    return [
+        (passage, index, embedded_text(document, passage, index))
+        for passage in passages
+        for index in range(len(passage.spans))
+    ]
+
+
+def _left(job: EmbedJob) -> int:
+    return job.document.passages - job.done
 
 
 def embedded_text(document: Document, passage: Passage, index: int) -> str:

@@ -146,6 +146,7 @@ class Ingest:
             media_type=parsed.media_type,
             content_hash=content_hash,
             revision=revision_of(work.document.id, content_hash),
+            message=parsed.remark,
         )
         await self._purger.run()  # what an earlier try left must not be dropped after we write the same ids
         counts, written = await self._write(document, parsed)
@@ -154,7 +155,7 @@ class Ingest:
         document = replace(document, passages=written)
         if await self._documents.publish(document, work.staged, counts, embed=self._embed):
             state = DocumentState.EMBEDDING if self._embed else DocumentState.DONE
-            work.report(_progress(document, state, passages=written))
+            work.report(_progress(document, state, passages=written, message=document.message))
             self._published()
         else:
             await self._documents.abandon(document)

@@ -134,6 +134,28 @@ async def test_every_bad_file_is_reported_and_the_others_are_ingested(tmp_path: 
     assert (await retrieval.documents("mixed"))["locked.pdf"].reason == "ENCRYPTED"
 
 
+async def test_a_file_that_is_not_what_its_name_says_is_ingested_with_a_remark(retrieval: Retrieval) -> None:
+    await retrieval.create("mixed")
+    odd = {
+        "plain.pdf": "The lift is out of order.",
+        "page.csv": "<!doctype html><p>Page</p>",
+        "word.pdf": files.docx_file(),
+    }
+
+    ended = await retrieval.ingest("mixed", {**odd, "good.md": HOTELS, "note.txt": "words"})
+
+    told = {path: step.message for path, step in ended.items()}
+    assert told == {
+        "plain.pdf": "it is named .pdf but holds plain text, and was read as that",
+        "page.csv": "",
+        "word.pdf": "it is named .pdf but holds a Word document, and was read as that",
+        "good.md": "",
+        "note.txt": "",
+    }
+    assert {d.path for d in (await retrieval.documents("mixed")).values() if d.message} == {"plain.pdf", "word.pdf"}
+    assert (await retrieval.search("is the lift out of order")).hits[0].title == "plain"
+
+
 async def test_the_same_file_again_changes_nothing(filled: Retrieval) -> None:
     before = (await filled.documents("handbook"))["travel.md"]
 

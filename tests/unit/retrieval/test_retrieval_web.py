@@ -16,7 +16,7 @@ from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.web.addresses import is_public
 from services.retrieval.adapters.web.checked_transport import CheckedTransport, resolve
 from services.retrieval.adapters.web.page_fetcher import FetchLimits, HttpPageFetcher
-from services.retrieval.adapters.web.providers import BraveSearch, SearxngSearch, TavilySearch
+from services.retrieval.adapters.web.providers import BraveSearch, DuckDuckGoSearch, SearxngSearch, TavilySearch
 from services.retrieval.domain.errors import PageUnavailable, UrlForbidden
 from services.retrieval.domain.search import HitKind
 from services.retrieval.ports import WebSearch
@@ -235,6 +235,33 @@ async def test_a_provider_that_refuses_the_key_says_so() -> None:
     async with site(lambda path: (401, {}, b"{}")) as (port, _), httpx.AsyncClient() as client:
         with pytest.raises(PageUnavailable, match="tavily answered 401"):
             await TavilySearch(client, "k", f"http://127.0.0.1:{port}").search("q", 2)
+
+
+DUCKDUCKGO = (
+    "<html><body><div class='links_main result__body'><h2><a href='https://a.example'>A title</a></h2>"
+    "<a href='https://a.example'>What <b>it</b> says</a></div>"
+    "<div class='result__body'><h2>Ad</h2><a href='https://duckduckgo.com/y.js?ad=1'>Buy</a></div></body></html>"
+)
+
+
+async def test_duckduckgo_gives_hits_and_tells_a_refusal_from_nothing_found() -> None:
+    answers = iter([(200, DUCKDUCKGO), (200, "<html><body>No results.</body></html>"), (202, "Too often")])
+
+    def answer(path: str) -> Answer:
+        status, body = next(answers)
+        return status, {"content-type": "text/html"}, body.encode()
+
+    async with site(answer) as (port, asked):
+        provider = DuckDuckGoSearch(f"http://127.0.0.1:{port}/html/")
+        (hit,) = await provider.search("what it says", 3)
+        nothing = await provider.search("what it says", 3)
+        with pytest.raises(PageUnavailable, match="asked often"):
+            await provider.search("what it says", 3)
+    with pytest.raises(PageUnavailable, match="does not answer"):
+        await provider.search("what it says", 3)
+
+    assert (hit.title, hit.url, hit.text, hit.kind) == ("A title", "https://a.example", "What it says", HitKind.WEB)
+    assert (nothing, asked) == ([], ["/html/"] * 3)
 
 
 # --- The parsing process ---------------------------------------------------------------------------------------------

@@ -57,6 +57,35 @@ def parser_for(path: Path, name: str) -> str:
     return "html" if looks_like_html(head) else "text"
 
 
+# What names promise, and what the parsers of their content are called.
+_PROMISED = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".pptx": "pptx",
+    ".xlsx": "xlsx",
+    ".doc": "docx",
+    ".xls": "xlsx",
+    ".txt": "text",
+}
+_KINDS = {
+    "pdf": "a PDF",
+    "docx": "a Word document",
+    "pptx": "a presentation",
+    "xlsx": "a spreadsheet",
+    "html": "HTML",
+    "text": "plain text",
+}
+
+
+def remark(kind: str, name: str) -> str:
+    """Return a sentence when the file is of another kind than its name says, else nothing. `kind` is parser_for's."""
+    suffix = PurePosixPath(urlsplit(name).path if "://" in name else name).suffix.lower()
+    promised = _PROMISED.get(suffix, TEXT_SUFFIXES.get(suffix, kind))
+    if promised == kind or kind not in _KINDS or "://" in name:
+        return ""
+    return f"it is named {suffix} but holds {_KINDS[kind]}, and was read as that"
+
+
 def _office(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:

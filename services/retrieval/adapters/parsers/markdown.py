@@ -15,11 +15,12 @@ _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _RULE = re.compile(r"^\s*\|?(\s*:?-{2,}:?\s*\|)*\s*:?-{2,}:?\s*\|?\s*$")
 _SETEXT = re.compile(r"^ {0,3}(=+|-{3,})\s*$")
 _FRONT_TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.IGNORECASE)
+# Bounded, and no bracket inside brackets: a line of a million openings must not be read to its end from each of them.
 _INLINE = (
-    (re.compile(r"!\[([^\]]*)\]\([^)]*\)"), r"\1"),
-    (re.compile(r"\[([^\]]+)\]\([^)]*\)"), r"\1"),
-    (re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
-    (re.compile(r"<!--.*?-->"), ""),
+    (re.compile(r"!\[([^\[\]]*)\]\([^)]{0,2000}\)"), r"\1"),
+    (re.compile(r"\[([^\[\]]+)\]\([^)]{0,2000}\)"), r"\1"),
+    (re.compile(r"(\*\*|__)(?=\S)(.{1,2000}?)(?<=\S)\1"), r"\2"),
+    (re.compile(r"<!--.{0,2000}?-->"), ""),
 )
 
 

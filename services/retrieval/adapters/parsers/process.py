@@ -96,7 +96,7 @@ def _cut(out: Path, sizes: list[int]) -> list[bytes]:
 
 def _open(out: Path) -> Parsed:
     file = out.open(encoding="utf-8")
-    media_type, title = json.loads(file.readline())
+    media_type, title, remark = json.loads(file.readline())
 
     def blocks() -> Iterator[Block]:
         with file:
@@ -104,4 +104,4 @@ def _open(out: Path) -> Parsed:
                 kind, level, page, text = json.loads(line)
                 yield Block(text=text, kind=BlockKind(kind), level=level, page=page)
 
-    return Parsed(media_type=media_type, title=title, blocks=blocks())
+    return Parsed(media_type=media_type, title=title, blocks=blocks(), remark=remark)

@@ -1,9 +1,9 @@
 """The parsing process: reads one job a line, writes the text of the file beside it as JSON lines.
 
 `python -m services.retrieval.adapters.parsers.worker MEMORY_BYTES`. A job is {"path", "name", "out"}; the reply is {}
-or {"reason", "message"}. The output holds [media_type, title] and then [kind, level, page, text] for each block. A job
-with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind the other. A
-job with "links", the address that answered the file, has as its reply where the page leads (PageLinks).
+or {"reason", "message"}. The output holds [media_type, title, remark] and then [kind, level, page, text] for each
+block. A job with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind
+the other. A job with "links", the address that answered the file, has as its reply where the page leads (PageLinks).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import json
 import os
 import resource
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from services.retrieval.adapters import child_loop
-from services.retrieval.adapters.parsers.detect import parser_for
+from services.retrieval.adapters.parsers.detect import parser_for, remark
 from services.retrieval.domain.errors import UnreadableFile
 from services.retrieval.domain.text import Parsed
 
@@ -47,9 +47,10 @@ def answer(line: bytes) -> bytes:
 
 
 def _parse(path: Path, name: str) -> Parsed:
-    module = importlib.import_module(f"services.retrieval.adapters.parsers.{parser_for(path, name)}")
+    kind = parser_for(path, name)
+    module = importlib.import_module(f"services.retrieval.adapters.parsers.{kind}")
     parsed: Parsed = module.parse(path, name)
-    return parsed
+    return replace(parsed, remark=remark(kind, name))
 
 
 def _links(path: Path, url: str) -> bytes:
@@ -69,7 +70,7 @@ def _render(path: Path, out: Path, most: int) -> list[int]:
 def _write(parsed: Parsed, out: Path, max_characters: int) -> None:
     characters = 0
     with out.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(json.dumps([parsed.media_type, parsed.title]) + "\n")
+        file.write(json.dumps([parsed.media_type, parsed.title, parsed.remark]) + "\n")
         for block in parsed.blocks:
             characters += len(block.text)
             if characters > max_characters:

@@ -22,7 +22,11 @@ def parse(path: Path, name: str) -> Parsed:
     archive.check(path)
     # An open file, because a path must end in .xlsx for openpyxl, and staged files have names of their own.
     file = path.open("rb")
-    book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    try:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    except BaseException:
+        file.close()
+        raise
     title = clean(book.properties.title or "").strip()
     return Parsed(media_type=MEDIA_TYPE, title=title, blocks=_sheets(file, book))
 

@@ -113,6 +113,7 @@ class SqlDocuments:
                 .values(
                     title=document.title,
                     media_type=document.media_type,
+                    message=document.message,
                     state=(DocumentState.EMBEDDING if embed else DocumentState.DONE).value,
                     passages=document.passages,
                     ingested_at=now,

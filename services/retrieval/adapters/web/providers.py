@@ -8,8 +8,9 @@ import asyncio
 from typing import Any
 
 import httpx
-from ddgs import DDGS
+from ddgs.engines.duckduckgo import Duckduckgo
 from ddgs.exceptions import DDGSException
+from ddgs.results import TextResult
 
 from services.retrieval.adapters.parsers.html import parse_markup
 from services.retrieval.adapters.web.checked_transport import AddressForbidden
@@ -76,12 +77,23 @@ class DuckDuckGoSearch:
 
     provider = "duckduckgo"
 
+    def __init__(self, url: str = "") -> None:
+        self._url = url
+
     async def search(self, query: str, limit: int) -> list[Hit]:
         try:
-            found = await asyncio.to_thread(DDGS(timeout=int(SECONDS)).text, query, max_results=limit)
+            found = await asyncio.to_thread(self._ask, query)
         except DDGSException as failure:
             raise PageUnavailable("duckduckgo does not answer; try again later") from failure
-        return [_hit(one.get("title"), one.get("href"), one.get("body")) for one in found][:limit]
+        if found is None:
+            raise PageUnavailable("duckduckgo refuses to answer, as it does when it is asked often; try again later")
+        return [_hit(one.title, one.href, one.body) for one in found][:limit]
+
+    def _ask(self, query: str) -> list[TextResult] | None:
+        # The library's front asks other engines too, and cannot tell a refusal from a search that found nothing.
+        engine = Duckduckgo(timeout=int(SECONDS))
+        engine.search_url = self._url or engine.search_url
+        return engine.search(query, region="wt-wt")
 
 
 async def _call(client: httpx.AsyncClient, provider: str, method: str, url: str, **options: Any) -> dict[str, Any]:

@@ -505,7 +505,7 @@ class IngestDocumentsResponse(_message.Message):
     reason: _builtins.str
     """Why it failed; empty otherwise."""
     message: _builtins.str
-    """One sentence for people."""
+    """One sentence for people: why it failed, or what is odd about a file that was ingested."""
     passages: _builtins.int
     """Passages written."""
     unchanged: _builtins.bool
@@ -569,6 +569,7 @@ class Document(_message.Message):
     URL_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     SOURCE_NAME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Id."""
     source_id: _builtins.str
@@ -593,6 +594,8 @@ class Document(_message.Message):
     """Link to the original."""
     source_name: _builtins.str
     """Name of its source."""
+    message: _builtins.str
+    """One sentence for people: why it failed, or what is odd about it; empty otherwise."""
     @_builtins.property
     def ingested_at(self) -> _timestamp_pb2.Timestamp:
         """When it was last ingested."""
@@ -618,10 +621,11 @@ class Document(_message.Message):
         url: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         source_name: _builtins.str = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ingested_at", b"ingested_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "document_id", b"document_id", "ingested_at", b"ingested_at", "media_type", b"media_type", "metadata", b"metadata", "passages", b"passages", "path", b"path", "reason", b"reason", "size", b"size", "source_id", b"source_id", "source_name", b"source_name", "state", b"state", "title", b"title", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "document_id", b"document_id", "ingested_at", b"ingested_at", "media_type", b"media_type", "message", b"message", "metadata", b"metadata", "passages", b"passages", "path", b"path", "reason", b"reason", "size", b"size", "source_id", b"source_id", "source_name", b"source_name", "state", b"state", "title", b"title", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
