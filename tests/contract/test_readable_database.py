@@ -18,6 +18,7 @@ from services.orchestrator.adapters.read_sqlite import SqliteDatabase
 from services.orchestrator.domain.events import ToolStatus
 from services.orchestrator.tools.sql.ports import DatabaseTerms, QueryFailed, ReadableDatabase
 from services.orchestrator.tools.sql.query_sql import QuerySqlTool
+from services.orchestrator.tools.sql.statement import check
 from tests.support.clock import FakeClock
 from tests.support.orchestrator_kit import ANN, START, bench, tool_call
 from tests.support.postgres import Cluster
@@ -140,6 +141,23 @@ async def test_whatever_does_not_only_read_is_refused(make: Make, query: str, to
     assert status == "FAILED"
     assert told in text
     assert "3 rows" in (await ask(database, "SELECT id FROM orders"))[1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 7 / 2, 7 / 2.0, 7 % 4, round(avg(total), 2), count(DISTINCT customer) FROM orders",
+        "SELECT id, row_number() OVER (ORDER BY total DESC), lag(total) OVER (ORDER BY id) FROM orders ORDER BY id",
+        "SELECT count(*) FILTER (WHERE total > 100), CASE WHEN max(total) > 1 THEN 'big' ELSE 'it''s' END FROM orders",
+        "SELECT coalesce(name, '?') || '!', upper(substr(name, 1, 2)), length(name) FROM customers ORDER BY id",
+        "SELECT id FROM orders EXCEPT SELECT 2 ORDER BY id LIMIT 1 OFFSET 1",
+        'SELECT name AS "Na Me" FROM customers WHERE (id, 1) IN (SELECT customer, 1 FROM orders) ORDER BY 1 NULLS LAST',
+    ],
+)
+async def test_what_runs_says_the_same_as_what_was_sent(make: Make, query: str) -> None:
+    database = make()
+    written = check(query, database.dialect)
+    assert (await database.query(written)).rows == (await database.query(query)).rows
 
 
 @pytest.mark.parametrize(

@@ -19,21 +19,29 @@ _ACTS = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.Lock, exp.Pragma, exp.Plac
 _FORBIDDEN = (exp.ReadCSV, exp.ReadParquet, exp.NextValueFor, exp.Predict, exp.GenerateEmbedding)
 # Functions that it does not know, and that only compute.
 _HARMLESS_WORDS = """
-abs age array_position array_positions array_remove array_replace ascii bit_length btrim cardinality changes
-char clock_timestamp concat_ws date date_bin date_part datetime decode div encode every format gcd glob hex
-ifnull iif initcap instr isfinite json json_array json_array_elements json_array_elements_text
-json_array_length json_each json_each_text json_extract_path json_extract_path_text json_group_array
-json_group_object json_object json_object_keys json_patch json_quote json_tree json_type json_typeof
-json_valid jsonb_array_elements jsonb_array_elements_text jsonb_array_length jsonb_each jsonb_each_text
-jsonb_extract_path jsonb_extract_path_text jsonb_object_keys jsonb_path_exists jsonb_path_query
-jsonb_path_query_array jsonb_path_query_first jsonb_pretty jsonb_typeof julianday justify_days justify_hours
-justify_interval lcm like log10 make_date make_interval make_time make_timestamp make_timestamptz mode now
-num_nonnulls num_nulls overlay phraseto_tsquery plainto_tsquery printf quote quote_ident quote_literal
-regexp_count regexp_instr regexp_match regexp_matches regexp_split_to_array regexp_split_to_table
-regexp_substr regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope row_to_json rtrim scale
-similarity statement_timestamp strftime string_to_table time timediff timeofday to_json to_jsonb to_number
-to_tsquery to_tsvector total translate trim_scale ts_headline ts_rank ts_rank_cd typeof unicode unistr
-unixepoch websearch_to_tsquery width_bucket word_similarity
+abs acos age any_value array_append array_cat array_lower array_ndims array_position array_positions array_prepend
+array_remove array_replace array_to_json array_to_string array_upper ascii asin atan atan2 bit_and bit_count
+bit_length bit_or bit_xor bool_and bool_or btrim cardinality cbrt ceil ceiling changes char char_length
+clock_timestamp concat_ws cos cot date date_add date_bin date_part date_subtract datetime decode degrees
+difference div encode every exp family floor format gcd glob hex host ifnull iif initcap instr isempty isfinite
+json json_agg json_array json_array_elements json_array_elements_text json_array_length json_build_array
+json_build_object json_each json_each_text json_extract json_extract_path json_extract_path_text json_group_array
+json_group_object json_insert json_object json_object_agg json_object_keys json_patch json_quote json_remove
+json_replace json_set json_strip_nulls json_tree json_type json_typeof json_valid jsonb_agg jsonb_array_elements
+jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
+jsonb_extract_path jsonb_extract_path_text jsonb_insert jsonb_object_agg jsonb_object_keys jsonb_path_exists
+jsonb_path_match jsonb_path_query jsonb_path_query_array jsonb_path_query_first jsonb_pretty jsonb_set
+jsonb_strip_nulls jsonb_typeof julianday justify_days justify_hours justify_interval lcm levenshtein like
+likelihood likely ln log10 lower lower_inc make_date make_interval make_time make_timestamp make_timestamptz
+masklen max_by metaphone min_by mod mode network now nullif num_nonnulls num_nulls numnode octet_length overlay
+pg_size_pretty pg_typeof phraseto_tsquery pi plainto_tsquery pow power printf querytree quote quote_ident
+quote_literal radians range_merge regexp_count regexp_instr regexp_like regexp_match regexp_matches regexp_replace
+regexp_split_to_array regexp_split_to_table regexp_substr regr_avgx regr_avgy regr_count regr_intercept regr_r2
+regr_slope row_to_json rtrim scale setweight sha256 sign similarity sin soundex sqrt starts_with
+statement_timestamp strftime string_to_array string_to_table strip substr substring tan time timediff timeofday
+timezone to_hex to_json to_jsonb to_number to_tsquery to_tsvector total translate trim_scale trunc ts_headline
+ts_rank ts_rank_cd typeof unaccent unicode unistr unixepoch unlikely upper upper_inc websearch_to_tsquery
+width_bucket word_similarity
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 
