@@ -93,7 +93,7 @@ async def ask(database: ReadableDatabase, query: str) -> tuple[str, str]:
 
 async def test_rows_come_back_as_csv_without_a_number(make: Make) -> None:
     query = "SELECT c.name, sum(o.total) AS total FROM customers c JOIN orders o ON o.customer = c.id GROUP BY c.name"
-    status, text = await ask(make(), f"{query} ORDER BY total DESC;")
+    status, text = await ask(make(), f"{query} ORDER BY total DESC; -- the best first")
     assert status == "COMPLETED"
     assert text == (
         "From database sales (not evidence, no citation number), 2 rows:\nname,total\nMüller,330.5\nNULL,120\n"
@@ -132,7 +132,7 @@ async def test_the_model_is_told_the_tables(make: Make) -> None:
         ("SELECT * FROM pg_shadow", "system table"),
         ("SELECT * FROM sqlite_master", "system table"),
         ("VALUES (1)", "one SELECT"),
-        ("SELEC 1", ""),
+        ("SELECT id FRM orders WHERE", "line 1, column"),
     ],
 )
 async def test_whatever_does_not_only_read_is_refused(make: Make, query: str, told: str) -> None:

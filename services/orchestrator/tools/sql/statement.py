@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
 MAX_CHARACTERS = 20_000
@@ -79,15 +79,25 @@ def _parsed(text: str, dialect: str) -> exp.Query:
     if len(text) > MAX_CHARACTERS:
         raise StatementRefused(f"the statement has {len(text)} characters; at most {MAX_CHARACTERS} are taken")
     try:
-        statements = [each for each in sqlglot.parse(text, dialect=dialect) if each is not None]
+        parsed = sqlglot.parse(text, dialect=dialect)
     except (SqlglotError, RecursionError) as error:
-        raise StatementRefused(f"the statement cannot be read as {dialect}: {str(error)[:300]}") from error
+        raise StatementRefused(f"the statement cannot be read as {dialect}{_where(error)}") from error
+    # A semicolon of its own holds the comment behind it.
+    statements = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]
     if len(statements) != 1:
         raise StatementRefused(f"{len(statements)} statements were sent; send exactly one SELECT")
     (query,) = statements
     if not isinstance(query, exp.Query):
         raise StatementRefused(f"{query.key.upper()} is not allowed: send one SELECT that only reads")
     return query
+
+
+def _where(error: Exception) -> str:
+    """Return where the parser stopped; its own words mark the place for terminals."""
+    if isinstance(error, ParseError) and error.errors:
+        first = error.errors[0]
+        return f": line {first.get('line')}, column {first.get('col')}, near '{first.get('highlight')}'"
+    return ""
 
 
 def _check_function(node: exp.Func, functions: Collection[str]) -> None:
