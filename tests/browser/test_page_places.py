@@ -284,10 +284,14 @@ async def test_quotas_are_seen_by_all_and_set_by_those_who_may(page: Page, gatew
     await panel.get_by_role("button", name="Remove: User zoe").click()
     await dialog.get_by_role("button", name="Delete").click()
     await expect(panel.locator("li")).to_have_count(1)
+    await page.get_by_label("Everybody in the tenant").check()
+    await expect(page.locator(".page-head")).to_contain_text("Everybody's runs")
+    assert any(path == "/v1/usage?whole_tenant=true" for _, path, _, _ in gateway.requests)
     gateway.me["scopes"] = ["runs"]
     await page.reload()
     await expect(panel.locator("li")).to_contain_text("Each user")
     await expect(panel.get_by_role("button")).to_have_count(0)
+    await expect(page.get_by_label("Everybody in the tenant")).to_be_hidden()
 
 
 async def test_two_requests_for_one_tool_have_names_of_their_own(page: Page, gateway: FakeGateway) -> None:

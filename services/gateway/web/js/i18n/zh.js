@@ -39,7 +39,7 @@ export default {
   time: "时间", started: "开始", duration: "用时", waterfall: "模型调用", noModelCalls: "还没有完成的模型调用。", queue: "排队", firstToken: "首个词元", generation: "生成", attempts: { one: "1 次尝试", other: "{n} 次尝试" }, total: "合计",
   timeline: "过程", stateColumn: "状态", eventColumn: "事件", tools: "工具", noTools: "没有调用工具。", evidence: "证据", noEvidence: "没有读取任何内容。", rawEvents: "原始事件", trace: "追踪", router: "路由", cited: "已引用", notCited: "已读，未引用", events: { one: "1 个事件", other: "{n} 个事件" },
   inTokens: "输入 {n}", outTokens: "输出 {n}", cachedTokens: "缓存 {n}", usage: "用量", notFound: "这个地址没有内容。", unknownRun: "这个运行不存在，或您无权查看。", toConversation: "打开对话",
-  usageIntro: "最近 {n} 天您的运行。", usageCut: "只统计最近 {n} 次运行。", tokensIn: "读取的词元", tokensOut: "写出的词元", cost: "费用", byDay: "按天", byModel: "按模型", byAgent: "按智能体", byUser: "按用户",
+  usageIntro: "最近 {n} 天您的运行。", usageIntroAll: "最近 {n} 天所有人的运行。", usageCut: "只统计最近 {n} 次运行。", tokensIn: "读取的词元", tokensOut: "写出的词元", cost: "费用", byDay: "按天", byModel: "按模型", byAgent: "按智能体", byUser: "按用户",
   wholeTenant: "整个租户", quotas: "配额", quotasIntro: "任意 24 小时内的最大用量。超出配额的运行在开始前就会被拒绝。", noQuotas: "没有设置配额。", newQuota: "新建配额", changeQuota: "修改配额", editQuota: "修改：{name}", deleteQuota: "移除：{name}", deleteQuotaSure: "移除配额“{name}”？",
   "quota.tenant.each": "整个租户", "quota.user.each": "每个用户", "quota.key.each": "每个密钥", "quota.tenant": "租户 ", "quota.user": "用户 ", "quota.key": "密钥 ", "scope.tenant": "整个租户", "scope.user": "某个用户", "scope.key": "某个密钥",
   quotaScope: "谁的用量", quotaSubject: "用户或密钥", quotaEach: "每个没有单独配额的", quotaHint: "留空即不限。", "measure.runs": "运行", "measure.tokens": "词元", "measure.cost_micros": "费用", usedOf: "已用 {used}，上限 {most}",

@@ -14,11 +14,12 @@ export class UsagePage {
   constructor(app) {
     this.app = app;
     this.body = h("div", { class: "usage" }, h("p", { class: "muted" }, t("loading")));
+    this.intro = h("p", {});
     this.quotas = new Quotas(app);
     this.everybody = h("input", { type: "checkbox" });
     this.everybody.addEventListener("change", () => this.#load());
     this.whose = h("label", { class: "check", hidden: true }, this.everybody, t("wholeTenant"));
-    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("usage")), h("p", {}, t("usageIntro", { n: DAYS })), this.whose), this.body, this.quotas.element);
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("usage")), this.intro, this.whose), this.body, this.quotas.element);
   }
 
   async start() {
@@ -30,10 +31,11 @@ export class UsagePage {
 
   async #load() {
     const whole = this.everybody.checked;
+    this.intro.textContent = t(whole ? "usageIntroAll" : "usageIntro", { n: DAYS });
     try {
       const [{ runs, complete }, spent] = await Promise.all([this.#recent(), this.app.api.usage(whole ? { whole_tenant: true } : {}).then((reply) => asRuns(reply.days ?? []), () => null)]);
       if (whole !== this.everybody.checked) return;
-      this.body.replaceChildren(...this.#charts(spent ?? runs, runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
+      this.body.replaceChildren(...this.#charts(spent ?? runs, whole ? null : runs), complete ? "" : h("p", { class: "muted" }, t("usageCut", { n: formatNumber(runs.length) })));
     } catch (error) {
       this.body.replaceChildren(h("p", { class: "trouble" }, error.message));
     }
@@ -56,6 +58,7 @@ export class UsagePage {
     return { runs, complete: false };
   }
 
+  /** `runs` are those of the caller; of everybody's the agents are not known. */
   #charts(spent, runs) {
     const sum = total(spent);
     if (sum.runs === 0) return [h("p", { class: "muted empty" }, t("noRuns"))];
@@ -65,7 +68,7 @@ export class UsagePage {
       h("dl", { class: "facts totals" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       panel(t("byDay"), dayChart(byDay(spent, DAYS, this.app.now()))),
       h("div", { class: "usage-groups" }, 
-        panel(t("byModel"), barList(by(spent, "model"))), panel(t("byAgent"), barList(by(runs, "agent_name"))), panel(t("byUser"), barList(by(spent, "user"))),
+        panel(t("byModel"), barList(by(spent, "model"))), runs === null ? null : panel(t("byAgent"), barList(by(runs, "agent_name"))), panel(t("byUser"), barList(by(spent, "user"))),
       ),
     ];
   }

@@ -18,7 +18,7 @@ function record(step, view) {
   const calls = Object.values(view.calls).filter((call) => call.stepId === step.stepId);
   const models = view.modelCalls.filter((call) => call.stepId === step.stepId);
   const tokens = models.reduce((sum, call) => sum + call.input + call.output, 0);
-  const text = view.entries.filter((entry) => entry.kind === "text" && entry.stepId === step.stepId && !entry.retracted).map((entry) => entry.text).join("\n\n");
+  const text = view.entries.filter((entry) => entry.kind === "text" && entry.stepId === step.stepId && !entry.retracted).map((entry) => entry.text.trim()).filter(Boolean).join("\n\n");
   const facts = [
     models.length > 0 ? t("modelCalls", { n: models.length }) : "", tokens > 0 ? t("tokens", { n: formatNumber(tokens) }) : "",
     calls.length > 0 ? `${t("tools")}: ${calls.map((call) => call.name).join(", ")}` : "",

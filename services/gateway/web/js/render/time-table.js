@@ -27,7 +27,7 @@ export function timeTable(events, steps = {}) {
         {},
         h("td", { class: "figures" }, row.at === null ? "" : `+${((row.at - start) / 1000).toFixed(2)}`),
         h("td", { class: row.state ? "is-state" : "" }, row.state),
-        h("td", {}, row.kind ? h("code", {}, row.kind) : null, row.text ? h("span", { class: "gist" }, row.text) : null, row.step ? h("span", { class: "in-step" }, steps[row.step]?.title || row.step) : null),
+        h("td", {}, row.kind ? h("code", {}, row.kind) : null, row.text ? h("span", { class: "gist" }, row.text) : null, row.step ? h("span", { class: "in-step", title: steps[row.step]?.title || row.step }, steps[row.step]?.title || row.step) : null),
       ))),
     ),
   );

@@ -22,7 +22,7 @@ const ROWS = {
     const head = h("summary", {}, h("span", { class: "row-title" }, t("thought", { time })));
     return plain("thinking", h("details", {}, head, h("p", { class: "thought" }, entry.text)));
   },
-  text: (entry) => plain("text", h("p", { class: entry.retracted ? "remark withdrawn" : "remark" }, entry.text)),
+  text: (entry) => plain("text", h("p", { class: entry.retracted ? "remark withdrawn" : "remark" }, entry.text.trim())),
   call: (entry, { call, approval }) => callRow(call, approval),
   notice: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text || entry.code)),
   retracted: (entry) => plain("notice", h("span", { class: "row-title" }, entry.text ? t("retractedText", { reason: entry.text }) : t("retracted"))),

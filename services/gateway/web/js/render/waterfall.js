@@ -41,7 +41,7 @@ function row(call, step, start, span) {
   return h(
     "li",
     { class: call.error ? "bad" : "" },
-    h("span", { class: "call-name" }, h("b", {}, call.purpose || "answer"), step?.title ? h("span", {}, step.title) : null, h("span", { class: "muted" }, call.fallbackFrom ? `${call.fallbackFrom} → ${call.model}` : call.model)),
+    h("span", { class: "call-name" }, h("b", {}, call.purpose || "answer"), step?.title ? h("span", { class: "call-step", title: step.title }, step.title) : null, h("span", { class: "muted" }, call.fallbackFrom ? `${call.fallbackFrom} → ${call.model}` : call.model)),
     track,
     h("span", { class: "call-figures figures" }, figures(call).map((text) => h("span", {}, text))),
   );
