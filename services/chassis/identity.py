@@ -107,7 +107,7 @@ class IdentityVerifier:
                 issuer=ISSUER,
                 options={"verify_exp": False, "verify_iat": False, "require": ["exp", "sub", "aud", "iss"]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, ValueError) as error:
             raise Unauthenticated(f"the service token is not valid: {error}") from error
         principal = Principal(
             tenant=str(claims.get("tenant", "")),

@@ -22,7 +22,7 @@ def decode_token(scope: str, token: str) -> tuple[Key, ...]:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         version, found, *keys = json.loads(raw)
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         raise PageTokenInvalid("the page token is damaged; start again without one") from None
     if version != 1 or found != scope:
         raise PageTokenInvalid("the page token belongs to another list or filter; start again without one")

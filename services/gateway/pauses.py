@@ -140,5 +140,5 @@ def _answers(text: str) -> dict[str, Any]:
 def _object(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None

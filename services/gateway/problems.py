@@ -130,6 +130,9 @@ def problem_of(error: BaseException) -> Problem:
             return problem_of(error.__cause__)
         reason = _REASON_BY_STATUS.get(error.status_code, "HTTP_ERROR")
         return Problem(status=error.status_code, reason=reason, detail=str(error.detail))
+    if isinstance(error, UnicodeEncodeError):
+        # JSON may write half of a character, which no text of ours can hold.
+        return problem_of(BadInput("the text holds half of a character (a lone surrogate); send whole ones"))
     return Problem(
         status=500, reason="INTERNAL", detail="the gateway failed; its log has the details under the request id"
     )
@@ -190,5 +193,5 @@ def install(app: FastAPI, render: Callable[[Problem, Request], Response] = respo
             log.error("request failed", exc_info=error, extra={"event": "http.failed", "path": request.url.path})
         return render(problem, request)
 
-    for kind in (ServiceError, grpc.RpcError, RequestValidationError, HTTPException, Exception):
+    for kind in (ServiceError, grpc.RpcError, RequestValidationError, HTTPException, UnicodeEncodeError, Exception):
         app.add_exception_handler(kind, handle)

@@ -50,7 +50,7 @@ def from_json(value: Mapping[str, Any], message: M) -> M:
     """Fill `message` from a JSON object in the form `to_json` gives; raise InvalidRequest that names what is wrong."""
     try:
         return json_format.ParseDict(_with_base64(value, message.DESCRIPTOR), message)
-    except json_format.ParseError as error:
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"the body does not fit: {error}") from error
 
 

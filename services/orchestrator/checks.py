@@ -37,6 +37,8 @@ def validate_arguments(arguments_json: bytes, parameters_json: bytes) -> Mapping
         raise ArgumentsRefused(f"the arguments are {_kind(arguments)}, not a JSON object; send one JSON object")
     try:
         error = best_match(_validator(parameters_json).iter_errors(arguments))
+    except RecursionError:
+        raise ArgumentsRefused("the arguments nest too deeply; send flatter ones") from None
     except Unresolvable as unresolved:
         raise ArgumentsRefused(f"the tool's schema refers to '{unresolved.ref}', which is not in it") from unresolved
     if error is not None:
@@ -51,6 +53,8 @@ def check_schema(parameters_json: bytes) -> str:
         Draft202012Validator.check_schema(json.loads(parameters_json))
     except (SchemaError, ValueError) as error:
         return str(getattr(error, "message", error))
+    except RecursionError:
+        return "it nests too deeply"
     return ""
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
-
-import json_repair
 
 from services.orchestrator.domain.messages import ToolCall, ToolSpec
 from services.orchestrator.models.fragments import call_id_for, finished_call
+from services.orchestrator.models.mending import mend
 
 # Where a call may begin: a fence, a tag that some models were trained on, an object or a list of objects.
 _OPENER = re.compile(r"`{1,3}|<(?:t(?:o(?:o(?:l(?:_(?:c(?:a(?:l(?:l>?)?)?)?)?)?)?)?)?)?|\{|\[")
@@ -110,9 +110,12 @@ def _values(text: str) -> Iterator[Any]:
 def _repaired(text: str) -> Any:
     try:
         value, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return json_repair.loads(text)
     except RecursionError:
+        return None
+    except ValueError:
+        # A call that cannot be mended is none; the text stays for people to read.
+        with suppress(ValueError):
+            return mend(text)
         return None
     return value
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import json_repair
 import jsonschema
 from jsonschema.protocols import Validator
 from referencing import Registry
@@ -21,6 +20,7 @@ from services.orchestrator.domain.messages import Message, OutputFormat, Role, t
 from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.models.errors import OutputInvalid
 from services.orchestrator.models.layers import Events, TimedModel
+from services.orchestrator.models.mending import mend
 from services.orchestrator.models.model_settings import JSON_MODE, JSON_SCHEMA
 from services.orchestrator.models.ports import (
     CallPiece,
@@ -116,7 +116,7 @@ def read_value(text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     start = min((at for at in (stripped.find("{"), stripped.find("[")) if at >= 0), default=-1)
-    value = json_repair.loads(stripped[start:]) if start >= 0 else None
+    value = mend(stripped[start:]) if start >= 0 else None
     if not isinstance(value, dict | list) or not value:
         raise ValueError("the answer is no JSON")
     return value

@@ -90,7 +90,7 @@ def _decode(data: bytes) -> Frame | None:
     try:
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
         header = json.loads(data[_LENGTH.size : end]) if end <= len(data) else None
-    except (ValueError, struct.error):
+    except (ValueError, RecursionError, struct.error):
         return None
     return Frame(header, data[end:]) if isinstance(header, dict) else None
 

@@ -1,0 +1,305 @@
+"""Whatever a model, a file, foreign code or a caller writes: every parser returns or refuses, and never breaks.
+
+Each target takes anything and may only raise what its callers expect, which it swallows. `make test` tries a few inputs
+that never change; `make prove` looks for new ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.approval.links import LinkInvalid, LinkSigner
+from services.chassis.clock import SystemClock
+from services.chassis.errors import ServiceError
+from services.chassis.identity import IdentityVerifier
+from services.chassis.paging import decode_token
+from services.gateway import keys, pauses
+from services.gateway.bodies.responses import parse_response_id
+from services.orchestrator import evidence
+from services.orchestrator.checks import ArgumentsRefused, check_schema, validate_arguments
+from services.orchestrator.continuation import ContinuationCorrupt, ContinuationTooNew
+from services.orchestrator.continuation import decode as decode_continuation
+from services.orchestrator.models.chat_chunks import ChatChunks
+from services.orchestrator.models.fragments import finished_call
+from services.orchestrator.models.openai_model import _decode as decode_batch
+from services.orchestrator.models.prompted_calls import CallFilter, read_calls
+from services.orchestrator.models.reply import ReplyBuilder
+from services.orchestrator.models.structured import read_value
+from services.orchestrator.models.think import ThinkSplitter
+from services.retrieval.adapters.parsers.worker import answer
+from services.sandbox.inside import frames
+from tests.support import retrieval_files
+from tests.support.fake_backends import gateway_suite
+from tests.support.platform import KEY
+from tests.support.upstream_models import SEARCH
+
+# What has broken parsers elsewhere: nesting beyond the stack, numbers beyond a limit, halves of characters.
+HOSTILE = [
+    "[" * 100_000,
+    '{"a":' * 50_000,
+    "1" * 10_000,
+    '{"a": ' + "9" * 10_000 + "}",
+    "NaN",
+    '{"a": 1e999}',
+    "\ud800",
+    '"\\ud800"',
+    "\0",
+    "{" * 3000 + "}" * 3000,
+    "```json\n" + "[" * 60_000,
+    "<tool_call>" * 2000,
+    "[1]" * 5000,
+]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KNOWN_KEYS = st.sampled_from(
+    "choices delta index content tool_calls function name arguments id tool usage error".split()
+)
+CHUNKS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KNOWN_KEYS, inner, max_size=5),
+    max_leaves=16,
+).map(json.dumps)
+TEXTS = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(max_size=200),
+    JSON_VALUES.map(json.dumps),
+    CHUNKS,
+    st.tuples(CHUNKS, st.integers(0, 40)).map(lambda cut: cut[0][: len(cut[0]) - cut[1]]),
+)
+BYTES = st.one_of(st.binary(max_size=300), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")))
+SCHEMA = SEARCH.parameters_json
+
+
+def base64url(data: bytes) -> str:
+    """Return bytes as tokens carry them."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def arguments(data: bytes) -> None:
+    # Only what parses becomes `arguments_json`; the rest stays text, and is refused.
+    call = finished_call("c1", "search", data.decode("utf-8", "replace"), {})
+    if call.arguments_json:
+        with suppress(ArgumentsRefused):
+            validate_arguments(call.arguments_json, SCHEMA)
+
+
+def schema(data: bytes) -> None:
+    assert isinstance(check_schema(data), str)
+
+
+def chat_chunk(data: bytes) -> None:
+    reply = ReplyBuilder("m1", 1, {})
+    decode_batch([data], ChatChunks(reply))
+    reply.close()
+    list(reply.take())
+    assert all(isinstance(call.arguments_json, bytes) for call in reply.calls())
+
+
+def structured(text: str) -> None:
+    with suppress(ValueError):
+        read_value(text)
+
+
+def prompted(text: str) -> None:
+    shown = CallFilter(active=True)
+    shown.feed(text)
+    calls = read_calls(text, (SEARCH,), "m1", 1, {})
+    assert all(call.call_id for call in calls)
+
+
+def thinking(text: str) -> None:
+    splitter = ThinkSplitter()
+    splitter.feed(text)
+    splitter.finish()
+
+
+def citations(text: str) -> None:
+    assert all(number > 0 for number in evidence.cited_numbers(text))
+    evidence.strip_citations(text)
+    evidence.parse(text)
+
+
+def frame(data: bytes) -> None:
+    found = frames._decode(data)
+    assert found is None or isinstance(found.header, dict)
+
+
+def page_token(text: str) -> None:
+    with suppress(ServiceError):
+        decode_token("runs", text)
+
+
+def identity(text: str) -> None:
+    with suppress(ServiceError):
+        IdentityVerifier(KEY, SystemClock()).verify(text)
+
+
+def link(text: str) -> None:
+    with suppress(LinkInvalid):
+        LinkSigner("s" * 32).read(text)
+
+
+def credential(text: str) -> None:
+    keys.parse_credential(text)
+    keys.parse_credential(f"pk-{text}")
+
+
+def pause_answer(text: str) -> None:
+    pauses.parse(text)
+    parse_response_id(text)
+    for kind in ("approval", "questions", "continue", "client_tool"):
+        with suppress(ServiceError, UnicodeEncodeError):
+            pauses.decision(pauses.PauseId(kind=kind, run_id="r", call_id="c"), text)
+
+
+def continuation(data: bytes) -> None:
+    with suppress(ContinuationCorrupt, ContinuationTooNew):
+        decode_continuation(data, {})
+
+
+TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], None]]] = {
+    "arguments of a call": (BYTES, arguments),
+    "schema of a tool": (BYTES, schema),
+    "chunk of a stream": (BYTES, chat_chunk),
+    "structured answer": (TEXTS, structured),
+    "calls in text": (TEXTS, prompted),
+    "thinking in text": (TEXTS, thinking),
+    "citations": (TEXTS, citations),
+    "frame of the sandbox": (BYTES.map(lambda data: len(data).to_bytes(4, "little") + data) | BYTES, frame),
+    "page token": (TEXTS | BYTES.map(base64url), page_token),
+    "service token": (TEXTS, identity),
+    "signed link": (TEXTS | st.tuples(BYTES, BYTES).map(lambda p: ".".join(map(base64url, p))), link),
+    "API key": (TEXTS, credential),
+    "answer to a pause": (TEXTS, pause_answer),
+    "saved run": (BYTES, continuation),
+}
+
+
+@pytest.mark.parametrize("body", ['{"input": "\\ud800"}', '{"input": "x", "labels": {"a": "\\udfff"}}', "[" * 50_000])
+async def test_a_body_that_no_text_can_hold_is_refused(body: str) -> None:
+    async with gateway_suite() as suite:
+        reply = await suite.http.post("/v1/runs", content=body, headers={"content-type": "application/json"})
+    assert reply.status_code == 400, reply.text
+
+
+def attack(name: str, examples: int, *, known: bool) -> None:
+    inputs, target = TARGETS[name]
+
+    @settings(
+        max_examples=examples,
+        derandomize=known,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(inputs)
+    def check(value: Any) -> None:
+        target(value)
+
+    check()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_anything_is_read_or_refused(name: str) -> None:
+    _, target = TARGETS[name]
+    takes_bytes = target in {arguments, schema, chat_chunk, frame, continuation}
+    for text in HOSTILE:
+        data = text.encode("utf-8", "surrogatepass")
+        target(data if takes_bytes else text)
+    if target is frame:
+        frame(len(HOSTILE[0]).to_bytes(4, "little") + HOSTILE[0].encode())
+    if target is page_token:
+        page_token(base64url(HOSTILE[0].encode()))
+    attack(name, 40, known=True)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_new_breaks_it_either(name: str) -> None:
+    attack(name, 800, known=False)
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return out.getvalue()
+
+
+FILES: dict[str, bytes] = {
+    "page.html": b"<html><body><h1>T</h1><p>text</p><table><tr><td>a</td></tr></table></body></html>",
+    "notes.md": b"# T\n\ntext\n\n| a | b |\n|---|---|\n| 1 | 2 |\n",
+    "data.json": b'[{"a": 1, "b": {"c": [1, 2]}}]',
+    "lines.jsonl": b'{"a": 1}\n{"a": 2}\n',
+    "table.csv": b"a,b\n1,2\n",
+    "mail.eml": b"From: a@b\nSubject: s\nContent-Type: text/plain\n\nbody\n",
+    "code.py": b"def f():\n    return 1\n",
+    "text.txt": "text 文本".encode(),
+    "paper.pdf": retrieval_files.pdf([(12.0, "text")]),
+    "letter.docx": zipped("word/document.xml", b"<w:document/>"),
+    "slides.pptx": zipped("ppt/presentation.xml", b"<p/>"),
+    "sheet.xlsx": zipped("xl/workbook.xml", b"<workbook/>"),
+}
+
+
+def parse(folder: Path, name: str, content: bytes) -> None:
+    path = folder / name
+    path.write_bytes(content)
+    job = {"path": str(path), "name": name, "out": str(folder / "out"), "max_characters": 100_000}
+    reply = json.loads(answer(json.dumps(job).encode()))
+    assert reply == {} or reply["message"], reply
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Draw a file with some bytes changed, cut or put in."""
+    content = bytearray(whole)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(content)))
+        content[at : at + draw(st.integers(0, 8))] = draw(st.binary(max_size=12))
+    return bytes(content)
+
+
+def attack_file(name: str, examples: int, *, known: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+
+        @settings(
+            max_examples=examples,
+            derandomize=known,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(damaged(FILES[name]) | st.binary(max_size=200))
+        def check(content: bytes) -> None:
+            parse(Path(folder), name, content)
+
+        check()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_file_is_read_or_refused_with_a_reason(name: str, tmp_path: Path) -> None:
+    for text in HOSTILE[:6]:
+        parse(tmp_path, name, text.encode("utf-8", "surrogatepass"))
+    attack_file(name, 15, known=True)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("name", FILES)
+def test_no_damage_to_a_file_breaks_its_parser(name: str) -> None:
+    attack_file(name, 150, known=False)
