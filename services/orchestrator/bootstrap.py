@@ -243,7 +243,15 @@ class _Orchestrator:
             read_guardrails(settings.config_file, os.environ),
             platform.telemetry.counter(SCOPE, names.GUARDRAIL_ACTIONS),
         )
-        self._mcp = McpServers(settings.config_file, os.environ, files=artifacts, clock=clock, ids=ids, tracer=tracer)
+        self._mcp = McpServers(
+            settings.config_file,
+            os.environ,
+            files=artifacts,
+            clock=clock,
+            ids=ids,
+            tracer=tracer,
+            greeted=settings.mcp_tenants,
+        )
         opened = opened_tools(settings.config_file, os.environ, clock)
         self._services = opened.services
         toolbox = Toolbox((*own_tools(needs), *opened.tools), (self._mcp, self._services))

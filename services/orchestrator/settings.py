@@ -74,6 +74,9 @@ class Settings:
     # From this score the hint of a label is given, that of `calculation` among them.
     route_hint_from: float = 0.60
 
+    # Tenants whose MCP servers are listed at the start; those of others are when their first run wants tools.
+    mcp_tenants: tuple[str, ...] = ("local",)
+
     # How long files of runs are kept, and the largest one.
     artifact_lifetime: timedelta = timedelta(days=30)
     artifact_bytes: int = 64 * 1024 * 1024

@@ -245,3 +245,15 @@ async def test_each_tenant_gets_a_token_for_its_own_client(tmp_path: Path) -> No
 
     assert len(guarded.grants) == 2
     assert texts == ["Bearer token-of-1", "Bearer token-of-2", "Bearer token-of-1"]
+
+
+async def test_servers_of_known_tenants_are_listed_before_any_run(tmp_path: Path) -> None:
+    async with local_server() as url, desk(tmp_path, at(url), greeted=("t1",)) as mine:
+        watching = asyncio.create_task(mine.servers.watch())
+        try:
+            await until(lambda: mine.servers.listed("t1") == {"desk"})
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+        assert mine.servers.listed("t2") == set()

@@ -176,7 +176,13 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    folder: Path, config: str, *, patience: float = 20.0, clock: Clock | None = None, **environ: str
+    folder: Path,
+    config: str,
+    *,
+    patience: float = 20.0,
+    clock: Clock | None = None,
+    greeted: tuple[str, ...] = (),
+    **environ: str,
 ) -> AsyncIterator[Desk]:
     """Open Proctor's side with `config` as its proctor.toml."""
     path = folder / "proctor.toml"
@@ -190,6 +196,7 @@ async def desk(
         ids=SequentialIds(),
         tracer=NoOpTracer(),
         patience=timedelta(seconds=patience),
+        greeted=greeted,
     )
     try:
         yield Desk(servers=servers, files=files)

@@ -50,7 +50,7 @@ class ServerState:
 
 
 class McpServers:
-    """Implements ToolProvider. Nothing is connected before a tenant's run wants tools."""
+    """Implements ToolProvider. A tenant's servers are connected when its first run wants tools, or before."""
 
     def __init__(
         self,
@@ -61,12 +61,14 @@ class McpServers:
         clock: Clock,
         ids: Ids,
         tracer: Tracer,
+        greeted: tuple[str, ...] = (),
         patience: timedelta = PATIENCE,
     ) -> None:
-        """Read the servers. Raises McpInvalid."""
+        """Read the servers. `greeted` are tenants for whom they are listed before any run. Raises McpInvalid."""
         self._path = path
         self._environ = environ
         self._clock = clock
+        self._greeted = greeted
         self._patience = patience
         self._parts = (files, clock, ids, tracer)
         self._workshop: Workshop | None = None
@@ -136,16 +138,23 @@ class McpServers:
 
     async def watch(self) -> None:
         """Read the file again when it changes and rest what nobody uses, until cancelled."""
-        if self._settings.servers:
-            await self._load()  # no run shall wait for it
+        await self._greet()
         rested = self._clock.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            await asyncio.to_thread(self.reload)
+            changed = await asyncio.to_thread(self.reload)
             await self.tidy()
+            if changed:
+                await self._greet()
             if self._clock.monotonic() - rested > REST.total_seconds():
                 rested = self._clock.monotonic()
                 await self.rest()
+
+    async def _greet(self) -> None:
+        """Load the library and list every server, so that no run waits for either."""
+        if self._settings.servers:
+            await self._load()
+        await asyncio.gather(*(self.states(tenant, connect=True) for tenant in self._greeted))
 
     async def rest(self) -> None:
         """Close sessions that nobody has used for their server's idle time."""
@@ -183,6 +192,10 @@ class McpServers:
         self._connections.clear()
         self._retired.clear()
         await asyncio.gather(*(connection.close() for connection in everything))
+
+    def listed(self, tenant: str) -> set[str]:
+        """Return the servers whose tools are known for a tenant."""
+        return {name for (name, of), each in self._connections.items() if of == tenant and each.listing is not None}
 
     async def states(self, tenant: str, *, connect: bool) -> tuple[ServerState, ...]:
         """Return every server of a tenant, connected first when `connect`."""
