@@ -154,6 +154,8 @@ class Runs:
             user_message_id=spec.user_message_id,
             trace_id=new.run.trace_id,
             question=progress.messages[progress.turn_start].text.strip(),
+            prompt_name=agent.prompt_name,
+            prompt_version=agent.prompt_version,
         )
         notices = [Notice(code=code, text=text) for code, text in (*told, *offer.notices)]
         admitted = await self._journals.admit(new, started, *notices)

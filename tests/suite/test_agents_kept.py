@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import pytest
 
+from proctor.agent.v1 import agent_pb2
+from proctor.orchestrator.v1 import agent_service_pb2 as pb
+from proctor.orchestrator.v1 import run_service_pb2 as run_pb
+from proctor.orchestrator.v1.agent_service_pb2_grpc import AgentServiceStub
+from proctor.orchestrator.v1.run_service_pb2_grpc import RunServiceStub
+from services.chassis.identity import Principal
 from tests.support.suite import Suite
 from tests.support.suite_steps import ask, of, watch
 from tests.support.upstream import Upstream
 from tests.support.upstream_script import call, say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+STRANGER = Principal(tenant="other", user="local", scopes=frozenset({"*"}))
 QUESTION = "What is the mileage rate for cars?"
 
 
@@ -123,7 +131,9 @@ async def test_a_run_reads_the_prompt_that_its_agent_refers_to(running: Suite, u
     changed = made.json()["prompt"] | {"template": "Be kind to {{ user }}."}
     assert (await running.http.put("/v1/prompts/polite", json={"prompt": changed})).status_code == 200
     upstream.script(say("Hello."))
-    await ask(running, "Hello?", agent_id="host")
+    events = await ask(running, "Hello?", agent_id="host")
+    (started,) = of(events, "run_started")
+    assert (started["prompt_name"], started["prompt_version"]) == ("polite", 2)
     assert system(upstream).startswith("Be kind to local.")
     refused = await running.http.delete("/v1/prompts/polite")
     assert (refused.status_code, refused.json()["reason"]) == (409, "IN_USE")
@@ -149,6 +159,63 @@ async def test_a_key_of_a_kept_agent_serves_it_alone_and_another_tenant_sees_not
     assert {agent["name"] for agent in listed} == {"assistant", "classic", "research"}
     stolen = await running.http.delete("/v1/agents/shop", headers=rival)
     assert (stolen.status_code, stolen.json()["reason"]) == (404, "AGENT_NOT_FOUND")
+
+
+async def test_no_rpc_of_another_tenant_finds_an_agent_or_a_prompt(running: Suite) -> None:
+    made = await keep(running, name="ours", prompt="Secret of ours.", shared=True)
+    body = {"prompt": {"name": "our words", "template": "Secret of ours.", "shared": True}}
+    prompt_id = (await running.http.post("/v1/prompts", json=body)).json()["prompt"]["prompt_id"]
+    channel, who = running.channels["orchestrator"], running.metadata(STRANGER)
+    agents, runs = AgentServiceStub(channel), RunServiceStub(channel)
+    part = agent_pb2.Part(text="Hi")
+    attempts: dict[str, Any] = {}
+    for name in (made["agent_id"], "ours"):
+        changed = agent_pb2.Agent(name="stolen")
+        attempts |= {
+            f"GetAgent {name}": agents.GetAgent(pb.GetAgentRequest(agent_id=name), metadata=who),
+            f"UpdateAgent {name}": agents.UpdateAgent(
+                pb.UpdateAgentRequest(agent_id=name, agent=changed), metadata=who
+            ),
+            f"DeleteAgent {name}": agents.DeleteAgent(pb.DeleteAgentRequest(agent_id=name), metadata=who),
+            f"ListAgentVersions {name}": agents.ListAgentVersions(
+                pb.ListAgentVersionsRequest(agent_id=name), metadata=who
+            ),
+            f"StartRun {name}": runs.StartRun(run_pb.StartRunRequest(input=[part], agent_id=name), metadata=who),
+        }
+    for name in (prompt_id, "our words"):
+        words = agent_pb2.Prompt(name="stolen", template="x")
+        inline = agent_pb2.Agent(prompt_name=name)
+        attempts |= {
+            f"GetPrompt {name}": agents.GetPrompt(pb.GetPromptRequest(prompt_id=name), metadata=who),
+            f"UpdatePrompt {name}": agents.UpdatePrompt(
+                pb.UpdatePromptRequest(prompt_id=name, prompt=words), metadata=who
+            ),
+            f"DeletePrompt {name}": agents.DeletePrompt(pb.DeletePromptRequest(prompt_id=name), metadata=who),
+            f"ListPromptVersions {name}": agents.ListPromptVersions(
+                pb.ListPromptVersionsRequest(prompt_id=name), metadata=who
+            ),
+            f"StartRun with {name}": runs.StartRun(
+                run_pb.StartRunRequest(input=[part], inline_agent=inline), metadata=who
+            ),
+        }
+    told = {name: await _outcome(attempt) for name, attempt in attempts.items()}
+    assert {name: code for name, code in told.items() if code is not grpc.StatusCode.NOT_FOUND} == {}
+    listed = await agents.ListAgents(pb.ListAgentsRequest(), metadata=who)
+    words_listed = await agents.ListPrompts(pb.ListPromptsRequest(), metadata=who)
+    assert "Secret" not in f"{listed}{words_listed}"
+    # The same names are free there.
+    request = pb.CreateAgentRequest(agent=agent_pb2.Agent(name="ours"))
+    assert (await agents.CreateAgent(request, metadata=who)).agent.version == 1
+
+
+async def _outcome(attempt: Any) -> grpc.StatusCode | str:
+    """Return how an attempt was refused, or what it gave."""
+    try:
+        if hasattr(attempt, "__aiter__"):
+            return str([str(message) async for message in attempt])
+        return str(await attempt)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
 
 
 async def test_sources_from_prefetch_and_search_are_merged_once(running: Suite, upstream: Upstream) -> None:

@@ -38,8 +38,9 @@ class NamedTools:
         await self._gate.work_off(leg)
         if any(pending.is_waiting for pending in leg.progress.pending):
             return None
-        settled = leg.progress.pending
-        return {(p.call.name, p.call.arguments_json): p.result.text for p in settled if p.result is not None}
+        # By the arguments as the template has them now: a day may have passed since the calls were made.
+        settled = zip(calls, leg.progress.pending, strict=True)
+        return {(c.name, c.arguments_json): p.result.text for c, p in settled if p.result is not None}
 
     def _calls(self, leg: Leg, context: PromptContext) -> list[ToolCall]:
         """Return the calls of the agent's template whose tools the run has; the others are told as missing there."""

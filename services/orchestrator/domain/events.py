@@ -79,6 +79,8 @@ class RunStarted:
     user_message_id: str
     trace_id: str
     question: str
+    prompt_name: str = ""
+    prompt_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

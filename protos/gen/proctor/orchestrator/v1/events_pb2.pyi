@@ -392,6 +392,8 @@ class RunStarted(_message.Message):
     USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    PROMPT_VERSION_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Conversation it belongs to."""
     agent_id: _builtins.str
@@ -408,6 +410,10 @@ class RunStarted(_message.Message):
     """Trace id of the first leg, hexadecimal; empty when tracing is off."""
     question: _builtins.str
     """Text of the question, for a page that watches only."""
+    prompt_name: _builtins.str
+    """Name of the kept prompt that the agent refers to; empty when it has its own."""
+    prompt_version: _builtins.int
+    """Version of that prompt that the run was given; 0 when there is none."""
     def __init__(
         self,
         *,
@@ -419,10 +425,12 @@ class RunStarted(_message.Message):
         user_message_id: _builtins.str = ...,
         trace_id: _builtins.str = ...,
         question: _builtins.str = ...,
+        prompt_name: _builtins.str = ...,
+        prompt_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_name", b"agent_name", "agent_version", b"agent_version", "conversation_id", b"conversation_id", "model", b"model", "question", b"question", "trace_id", b"trace_id", "user_message_id", b"user_message_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_name", b"agent_name", "agent_version", b"agent_version", "conversation_id", b"conversation_id", "model", b"model", "prompt_name", b"prompt_name", "prompt_version", b"prompt_version", "question", b"question", "trace_id", b"trace_id", "user_message_id", b"user_message_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
