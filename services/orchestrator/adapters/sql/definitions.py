@@ -90,7 +90,7 @@ class SqlDefinitions(Generic[T]):
 
     def __init__(self, engine: AsyncEngine, form: Form[T]) -> None:
         self._engine = engine
-        self._form = form
+        self._form: Form[T] = form
 
     async def add(self, tenant: str, value: T) -> None:
         """Keep a new one. Raises NameTaken."""
