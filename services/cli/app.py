@@ -19,6 +19,7 @@ from services.cli.gateway import DEFAULT_URL, Gateway, open_gateway
 from services.cli.ingest import ingest, tell
 from services.cli.memories import memories
 from services.cli.models import models
+from services.cli.questions import Answerer
 from services.cli.show import plain
 from services.cli.sites import ingest_site, is_address
 from services.cli.tools import tools
@@ -98,7 +99,8 @@ def ask_command(
     gateway = _gateway()
     options = {"agent_id": agent, "model": model, "sources": source, "conversation_id": conversation}
     body = {name: value for name, value in options.items() if value}
-    raise typer.Exit(ask(gateway, question, console, Decider(gateway, console), **body))
+    decider, answerer = Decider(gateway, console), Answerer(gateway, console)
+    raise typer.Exit(ask(gateway, question, console, decider, answerer, **body))
 
 
 @app.command(name="ingest")

@@ -21,19 +21,37 @@ POLL = 1.5
 Prompt = Callable[[dict[str, Any]], None]
 
 
-def ask(gateway: Gateway, question: str, console: Console, prompt: Prompt | None, **body: Any) -> int:
-    """Start a run and follow it; returns the exit code that its end stands for."""
+def ask(
+    gateway: Gateway,
+    question: str,
+    console: Console,
+    prompt: Prompt | None,
+    answer: Prompt | None = None,
+    **body: Any,
+) -> int:
+    """Start a run and follow it; returns the exit code that its end stands for.
+
+    `prompt` is given requests for approval, `answer` questions.
+    """
     events = gateway.stream("POST", "/v1/runs", json={"input": question, **body})
-    return follow(gateway, events, console, prompt)
+    return follow(gateway, events, console, prompt, answer)
 
 
-def follow(gateway: Gateway, events: Iterator[ServerEvent], console: Console, prompt: Prompt | None) -> int:
+def follow(
+    gateway: Gateway,
+    events: Iterator[ServerEvent],
+    console: Console,
+    prompt: Prompt | None,
+    answer: Prompt | None = None,
+) -> int:
     """Show events to the terminal one; a broken stream is taken up again after the last event seen."""
     view = RunView(console)
     for event in resumed(gateway, events):
         view.show(event)
         if prompt is not None and "approval_requested" in event:
             prompt(event["approval_requested"])
+        if answer is not None and "questions_asked" in event:
+            answer(event["questions_asked"])
         for kind, code in EXIT.items():
             if kind in event:
                 return code
