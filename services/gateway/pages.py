@@ -18,7 +18,7 @@ PAGE_POLICY = (
 )
 ADDRESSES = (
     *("/", "/c/{conversation_id}", "/runs", "/runs/{run_id}", "/approvals", "/sources"),
-    *("/agents", "/agents/{agent_id}", "/usage"),
+    *("/agents", "/agents/{agent_id}", "/memories", "/usage"),
 )
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2", ".svg": "image/svg+xml"}
 

@@ -32,6 +32,7 @@ async def violations(page: Page) -> Any:
 async def test_no_screen_breaks_a_rule(open_page: OpenPage, gateway: FakeGateway) -> None:
     gateway.quotas = [{"scope": "QUOTA_SCOPE_USER", "subject": "", "runs": 10, "used": {"runs": 9}}]
     gateway.rules = [{"rule_id": "r1", "tool": "run_code", "conversation_id": ""}]
+    gateway.memories = [{"memory_id": "m1", "text": "Likes tea.", "created_at": "2026-01-05T12:00:00Z", "run_id": "r1"}]
     page = await open_page(gateway.url, color_scheme="light")
     await expect(page.locator(".example").first).to_be_visible()
     assert await violations(page) == []
@@ -53,6 +54,7 @@ async def test_no_screen_breaks_a_rule(open_page: OpenPage, gateway: FakeGateway
         ("/runs", ".run-row"),
         ("/runs/run-2", ".route"),
         ("/sources", ".source"),
+        ("/memories", ".memories li"),
         ("/usage", ".quota-list li"),
     ):
         await page.goto(gateway.url + path)

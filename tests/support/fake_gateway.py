@@ -31,6 +31,7 @@ class FakeGateway:
         self.breaks: dict[str, list[int]] = {}  # question → sequences after which a connection is cut, once each
         self.keeps_conversations = True
         self.rules: list[Json] = []
+        self.memories: list[Json] = []
         self.me: Json = {"tenant": "local", "user": "local", "scopes": ["*"], "trace_url": ""}
         self.quotas: list[Json] = []
         self.models = ["reader", "gpt-large", "agent/assistant"]

@@ -68,6 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json(self.state.me)
             case ["v1", "quotas"]:
                 self._json({"quotas": self.state.quotas})
+            case ["v1", "memories"]:
+                self._json({"memories": self.state.memories})
             case ["v1", "allow-rules"]:
                 self._json({"rules": self.state.rules})
             case ["v1", "approvals"]:
@@ -160,6 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._without_quota(path, query)
         self.state.deleted.add(name)
         self.state.rules = [rule for rule in self.state.rules if rule["rule_id"] != name]
+        kept = [memory for memory in self.state.memories if memory["memory_id"] != name]
+        self.state.memories = [] if path == "/v1/memories" else kept
         self.send_response(204)
         self.end_headers()
 

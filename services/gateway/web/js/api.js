@@ -67,6 +67,10 @@ export class Api {
   tools = () => this.json("GET", "/v1/tools", { query: { page_size: 500 } });
 
   // Agents and prompts
+  memories = () => this.json("GET", "/v1/memories", { query: { page_size: 500 } });
+  deleteMemory = (id) => this.json("DELETE", `/v1/memories/${part(id)}`);
+  deleteMemories = () => this.json("DELETE", "/v1/memories");
+
   agents = () => this.json("GET", "/v1/agents", { query: { page_size: 500 } });
   agent = (id) => this.json("GET", `/v1/agents/${part(id)}`);
   agentVersions = (id) => this.json("GET", `/v1/agents/${part(id)}/versions`);

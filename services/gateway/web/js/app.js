@@ -7,6 +7,7 @@ import { AgentsPage } from "./pages/agents.js";
 import { ApprovalsPage } from "./pages/approvals.js";
 import { ChatPage } from "./pages/chat.js";
 import { DocumentsPage } from "./pages/documents.js";
+import { MemoriesPage } from "./pages/memories.js";
 import { RunPage } from "./pages/run.js";
 import { RunsPage } from "./pages/runs.js";
 import { UsagePage } from "./pages/usage.js";
@@ -21,6 +22,7 @@ const ROUTES = [
   [/^\/approvals$/, "approvals", (app) => new ApprovalsPage(app)],
   [/^\/agents$/, "agents", (app) => new AgentsPage(app)],
   [/^\/agents\/([^/]+)$/, "agents", (app, agent) => new AgentPage(app, agent)],
+  [/^\/memories$/, "agents", (app) => new MemoriesPage(app)],
   [/^\/usage$/, "usage", (app) => new UsagePage(app)],
   [/^\/sources$/, "documents", (app) => new DocumentsPage(app)],
 ];

@@ -17,7 +17,7 @@ export class AgentsPage {
     this.body = h("div", { class: "agents" }, h("p", { class: "muted" }, t("loading")));
     this.prompts = h("section", { class: "panel prompts", hidden: true });
     this.make = h("a", { href: "/agents/new", class: "button quiet", hidden: true }, t("newAgent"));
-    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("agents")), h("p", {}, t("agentsIntro")), this.make), this.body, this.prompts);
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("agents")), h("p", {}, t("agentsIntro")), h("div", { class: "slip-actions head-actions" }, this.make, h("a", { href: "/memories", class: "button quiet" }, t("memories")))), this.body, this.prompts);
   }
 
   async start() {
