@@ -184,12 +184,28 @@ async def test_a_server_that_wants_a_key_is_given_one(page: Page, gateway: FakeG
 async def test_attached_files_travel_with_the_question(page: Page, gateway: FakeGateway) -> None:
     files = [{"name": name, "mimeType": "text/plain", "buffer": b"x"} for name in ("a.txt", "b.exe", "c.txt")]
     await page.locator(".composer input[type=file]").set_input_files(files)  # type: ignore[arg-type]
-    listed = page.get_by_role("list", name="Attached files")
+    listed = page.locator(".composer").get_by_role("list", name="Attached files")
     await expect(listed.locator("li", has_text="b.exe")).to_contain_text("'b.exe' is too large")
     await listed.get_by_role("button", name="Remove: c.txt").click()
-    await finished(await ask(page, "Count"))
+    turn = await finished(await ask(page, "Count"))
     assert gateway.runs["run-1"].body["attachments"] == ["att-a.txt"]
     await expect(listed).to_be_hidden()
+    await expect(turn.get_by_role("list", name="Attached files")).to_have_text("a.txt")
+    await page.reload()
+    turn = await finished(page.locator(".turn"))
+    await expect(turn.get_by_role("list", name="Attached files")).to_have_text("a.txt")
+    async with page.expect_download() as download:
+        await turn.get_by_role("button", name="a.txt").click()
+    assert (await download.value).suggested_filename == "a.txt"
+    await turn.get_by_role("button", name="Ask again").click()
+    turn = await finished(page.locator(".turn"))
+    assert gateway.runs["run-2"].body["attachments"] == ["att-a.txt"]
+    await turn.get_by_role("button", name="Edit the question").click()
+    await expect(listed.locator("li")).to_contain_text("a.txt")
+    await listed.get_by_role("button", name="Remove: a.txt").click()
+    await page.get_by_role("textbox", name="Your question").press("Enter")
+    await finished(page.locator(".turn"))
+    assert "attachments" not in gateway.runs["run-3"].body
 
 
 async def test_an_answer_is_rated(page: Page, gateway: FakeGateway) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -62,6 +64,21 @@ async def test_conversations_are_renamed_and_deleted(page: Page, gateway: FakeGa
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.locator(".conversation-list")).to_contain_text("Nothing asked yet.")
     assert gateway.deleted == {"conv-run-1"}
+
+
+async def test_conversations_are_found_by_what_was_said(page: Page, gateway: FakeGateway) -> None:
+    for number in range(8):
+        gateway.start_run({"request_id": f"r{number}", "input": "Count" if number else "What is the per diem"})
+    await page.goto(gateway.url)
+    rows = page.locator(".conversation-list li")
+    await expect(rows).to_have_count(8)
+    search = page.get_by_label("Search conversations")
+    await search.fill("breakfast takes")
+    await expect(rows).to_have_text(["What is the per diem"])
+    await search.fill("nobody said this")
+    await expect(rows).to_have_text(["Nothing found."])
+    await search.fill("")
+    await expect(rows).to_have_count(8)
 
 
 async def test_a_server_without_conversations_lists_them_from_its_runs(
@@ -304,3 +321,19 @@ async def test_two_requests_for_one_tool_have_names_of_their_own(page: Page, gat
     await expect(other.get_by_role("region", name="May “run_code” run? (1 of 2)")).to_be_visible()
     await other.get_by_role("region", name="May “run_code” run? (2 of 2)").get_by_role("button", name="Deny").click()
     await expect(other.locator(".slip")).to_have_attribute("aria-label", "May “run_code” run?")
+
+
+async def test_charts_are_of_tokens_or_of_cost(page: Page, gateway: FakeGateway) -> None:
+    today = datetime.now().astimezone().strftime("%Y-%m-%dT00:00:00Z")
+    row = {"day": today, "user": "ann", "runs": 1, "input_tokens": 900, "output_tokens": 100}
+    gateway.usage = [
+        {**row, "model": "cheap", "cost_micros": 20_000},
+        {**row, "model": "dear", "input_tokens": 100, "cost_micros": 4_500_000},
+    ]
+    await page.goto(f"{gateway.url}/usage")
+    models = page.locator(".bar-list").first.locator("li")
+    await expect(models).to_have_text(["cheap1,000 tokens", "dear200 tokens"])
+    await page.get_by_role("button", name="Cost").click()
+    await expect(page.get_by_role("button", name="Cost")).to_be_focused()
+    await expect(models).to_have_text(["dear4.5", "cheap0.02"])
+    await expect(page.locator(".day-chart li").last).to_contain_text("4.52")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ class FakeGateway:
         self.memories: list[Json] = []
         self.me: Json = {"tenant": "local", "user": "local", "scopes": ["*"], "trace_url": ""}
         self.quotas: list[Json] = []
+        self.usage: list[Json] = []  # rows of GET /v1/usage; without any there is no such route
         self.models = ["reader", "gpt-large", "agent/assistant"]
         self.agents = ["assistant", "research"]
         self.titles: dict[str, str] = {}
@@ -44,13 +46,13 @@ class FakeGateway:
         self.url = ""
         self.lock = threading.Lock()
 
-    def conversations(self) -> list[Json]:
-        """Return conversations, the latest first, titled by their first question until renamed."""
+    def conversations(self, query: str = "") -> list[Json]:
+        """Return conversations that say `query`, the latest first, titled by their first question until renamed."""
         first = {run.conversation_id: run.question for run in reversed(self.runs.values())}
         return [
             {"conversation_id": name, "title": self.titles.get(name, question)}
             for name, question in first.items()
-            if name not in self.deleted
+            if name not in self.deleted and (query in json.dumps(self.messages(name)) or query in question)
         ]
 
     def messages(self, conversation: str) -> list[Json]:
@@ -59,7 +61,8 @@ class FakeGateway:
         for run in self.runs.values():
             if run.conversation_id != conversation or not run.ended or "run_completed" not in run.events[-1]:
                 continue
-            user = {"role": "ROLE_USER", "parts": [{"text": run.question}]}
+            files = [{"file": {"artifact_id": one, "name": one[4:]}} for one in run.body.get("attachments", [])]
+            user = {"role": "ROLE_USER", "parts": [{"text": run.question}, *files]}
             answer = {"role": "ROLE_ASSISTANT", "parts": [{"text": run.events[-1]["run_completed"]["text"]}]}
             kept += [
                 {"run_id": run.run_id, "message": user},

@@ -61,11 +61,13 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "runs", run_id, "events"]:
                 self._watch(run_id, int(self.headers.get("Last-Event-ID") or 0))
             case ["v1", "conversations"] if self.state.keeps_conversations:
-                self._json({"conversations": self.state.conversations()})
+                self._json({"conversations": self.state.conversations(query.get("query", [""])[0])})
             case ["v1", "conversations", name] if self.state.keeps_conversations:
                 self._json({"messages": self.state.messages(name)})
             case ["v1", "me"]:
                 self._json(self.state.me)
+            case ["v1", "usage"] if self.state.usage:
+                self._json({"days": self.state.usage})
             case ["v1", "quotas"]:
                 self._json({"quotas": self.state.quotas})
             case ["v1", "memories"]:
@@ -90,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "agents"]:
                 self._json({"agents": [{"agent_id": name, "name": name} for name in self.state.agents]})
             case ["v1", "artifacts", artifact]:
-                media_type, data = self.state.artifacts[artifact]
+                media_type, data = self.state.artifacts.get(artifact, ("text/plain", b"x"))
                 self._bytes(data, media_type)
             case ["v1", "passages", passage]:
                 self._json(

@@ -169,7 +169,8 @@ const HANDLERS = {
       { ...view, phase: "waiting", paused },
     );
   },
-  run_resumed: (view) => ({ ...view, phase: "running", paused: null }),
+  // The stage said "waiting"; what comes next has no stage of its own until the model speaks again.
+  run_resumed: (view, _, { at }) => ({ ...view, phase: "running", paused: null, stage: view.stage?.name === "waiting" ? { name: "calling_tools", text: "", at } : view.stage }),
   run_completed: (view, e, meta) =>
     finish(view, "completed", meta, {
       text: e.text ?? "", messageId: e.message_id ?? "", citations: e.citations, usage: e.usage, spent: e.spent,

@@ -1,7 +1,7 @@
 export default {
   skip: "Skip to the content", menu: "Menu", navigation: "Pages", ask: "Ask", runs: "Runs", approvals: "Approvals", documents: "Documents",
   theme: "Theme", "theme.system": "Theme: as the system", "theme.light": "Theme: light", "theme.dark": "Theme: dark", language: "Language",
-  newQuestion: "New question", conversations: "Conversations", searchConversations: "Search conversations", noConversations: "Nothing asked yet.",
+  newQuestion: "New question", conversations: "Conversations", searchConversations: "Search conversations", noConversations: "Nothing asked yet.", noneFound: "Nothing found.",
   rename: "Rename", delete: "Delete", renameTo: "New title", deleteConversation: "Delete this conversation? Its messages are gone for good.",
   save: "Save", cancel: "Cancel", close: "Close", more: "More", loading: "Loading …", tryAgain: "Try again", open: "Open", download: "Download",
   greeting: "What would you like to know?", greetingText: "Answers come from your documents, with the passage for every claim. Nothing that acts runs before you allow it.",
@@ -42,7 +42,7 @@ export default {
   usageIntro: "Your runs of the last {n} days.", usageIntroAll: "Everybody's runs of the last {n} days.", usageCut: "Only the latest {n} runs are counted.", tokensIn: "Tokens read", tokensOut: "Tokens written", cost: "Cost", byDay: "By day", byModel: "By model", byAgent: "By agent", byUser: "By user",
   wholeTenant: "Everybody in the tenant", quotas: "Quotas", quotasIntro: "Most that may be used within any 24 hours. A run that would go beyond is refused before it starts.", noQuotas: "No quota is set.", newQuota: "New quota", changeQuota: "Change the quota", editQuota: "Change: {name}", deleteQuota: "Remove: {name}", deleteQuotaSure: "Remove the quota “{name}”?",
   "quota.tenant.each": "The whole tenant", "quota.user.each": "Each user", "quota.key.each": "Each key", "quota.tenant": "Tenant ", "quota.user": "User ", "quota.key": "Key ", "scope.tenant": "The whole tenant", "scope.user": "A user", "scope.key": "A key",
-  quotaScope: "Whose use", quotaSubject: "User or key", quotaEach: "each without one of their own", quotaHint: "Empty is no cap.", "measure.runs": "Runs", "measure.tokens": "Tokens", "measure.cost_micros": "Cost", usedOf: "{used} of {most}",
+  quotaScope: "Whose use", quotaSubject: "User or key", quotaEach: "each without one of their own", quotaHint: "Empty is no cap.", "measure.runs": "Runs", "measure.tokens": "Tokens", "measure.cost_micros": "Cost", "measure.cost": "Cost", usedOf: "{used} of {most}",
   allowRules: "Allowed without asking", allowRulesIntro: "Made by “Always” and “In this conversation”. Deleting one makes its calls ask again.", ruleConversation: "in one conversation", ruleEverywhere: "always", ruleArguments: "with the same arguments", ruleUntil: "until {time}", deleteRule: "Ask again for {tool}",
   keyTitle: "This server asks for a key", keyText: "Make one with: proctor keys create", key: "API key", continue: "Continue", answerComplete: "The answer is complete.", answerFailed: "The run failed.", waitingForYou: "A decision is needed: {tool}",
   memories: "Memories", memoriesIntro: "What agents keep about you across conversations, with your consent.", noMemories: "Nothing is kept about you.", eraseAll: "Erase everything", eraseOne: "Erase this memory for good?", eraseEvery: "Erase everything that is kept about you, for good?",

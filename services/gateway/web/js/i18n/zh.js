@@ -1,7 +1,7 @@
 export default {
   skip: "跳到正文", menu: "菜单", navigation: "页面", ask: "提问", runs: "运行", approvals: "审批", documents: "文档",
   theme: "主题", "theme.system": "主题：跟随系统", "theme.light": "主题：浅色", "theme.dark": "主题：深色", language: "语言",
-  newQuestion: "新的提问", conversations: "对话", searchConversations: "搜索对话", noConversations: "还没有提问。",
+  newQuestion: "新的提问", conversations: "对话", searchConversations: "搜索对话", noConversations: "还没有提问。", noneFound: "没有找到。",
   rename: "重命名", delete: "删除", renameTo: "新标题", deleteConversation: "删除这个对话？其中的消息将无法恢复。",
   save: "保存", cancel: "取消", close: "关闭", more: "更多", loading: "加载中…", tryAgain: "重试", open: "打开", download: "下载",
   greeting: "想了解什么？", greetingText: "答案来自您的文档，每个结论都附出处。任何会产生影响的操作，都先征得您的同意。",
@@ -42,7 +42,7 @@ export default {
   usageIntro: "最近 {n} 天您的运行。", usageIntroAll: "最近 {n} 天所有人的运行。", usageCut: "只统计最近 {n} 次运行。", tokensIn: "读取的词元", tokensOut: "写出的词元", cost: "费用", byDay: "按天", byModel: "按模型", byAgent: "按智能体", byUser: "按用户",
   wholeTenant: "整个租户", quotas: "配额", quotasIntro: "任意 24 小时内的最大用量。超出配额的运行在开始前就会被拒绝。", noQuotas: "没有设置配额。", newQuota: "新建配额", changeQuota: "修改配额", editQuota: "修改：{name}", deleteQuota: "移除：{name}", deleteQuotaSure: "移除配额“{name}”？",
   "quota.tenant.each": "整个租户", "quota.user.each": "每个用户", "quota.key.each": "每个密钥", "quota.tenant": "租户 ", "quota.user": "用户 ", "quota.key": "密钥 ", "scope.tenant": "整个租户", "scope.user": "某个用户", "scope.key": "某个密钥",
-  quotaScope: "谁的用量", quotaSubject: "用户或密钥", quotaEach: "每个没有单独配额的", quotaHint: "留空即不限。", "measure.runs": "运行", "measure.tokens": "词元", "measure.cost_micros": "费用", usedOf: "已用 {used}，上限 {most}",
+  quotaScope: "谁的用量", quotaSubject: "用户或密钥", quotaEach: "每个没有单独配额的", quotaHint: "留空即不限。", "measure.runs": "运行", "measure.tokens": "词元", "measure.cost_micros": "费用", "measure.cost": "费用", usedOf: "已用 {used}，上限 {most}",
   allowRules: "无需询问即可运行", allowRulesIntro: "由“始终允许”和“本对话内允许”产生。删除后，相应的调用将重新询问。", ruleConversation: "在一个对话内", ruleEverywhere: "始终", ruleArguments: "参数相同时", ruleUntil: "至 {time}", deleteRule: "重新询问 {tool}",
   keyTitle: "此服务器需要密钥", keyText: "用以下命令生成：proctor keys create", key: "API 密钥", continue: "继续", answerComplete: "回答完成。", answerFailed: "运行失败。", waitingForYou: "需要您的决定：{tool}",
   memories: "记忆", memoriesIntro: "经你同意，智能体在各次对话之间保留的关于你的内容。", noMemories: "没有保留关于你的任何内容。", eraseAll: "全部清除", eraseOne: "永久清除这条记忆？", eraseEvery: "永久清除所有关于你的记忆？",

@@ -79,7 +79,7 @@ export class ChatPage {
   /** Asks in this conversation. It takes the place of the turn `replaced` and all after it, when given. */
   async ask(text, { agent = recall("agent", ""), model = recall("model", ""), attachments = [] } = {}, replaced = null) {
     if (replaced) this.#dropFrom(replaced);
-    const turn = this.#addTurn(text);
+    const turn = this.#addTurn(text, { attachments });
     this.#busy = true;
     this.composer.setBusy(true);
     this.#following = true;
@@ -87,20 +87,21 @@ export class ChatPage {
     const body = { request_id: newId(), input: text };
     const wanted = { conversation_id: this.conversationId, agent_id: agent, model, supersede_message_id: replaced?.view.userMessageId };
     for (const [name, value] of Object.entries(wanted)) if (value) body[name] = value;
-    if (attachments.length > 0) body.attachments = attachments;
+    if (attachments.length > 0) body.attachments = attachments.map((file) => file.id);
     if (replaced?.view.runId) body.labels = { [REPLACES]: replaced.view.runId };
     await turn.ask(body);
   }
 
-  #addTurn(question, { whole = true, rating = "" } = {}) {
+  #addTurn(question, { whole = true, rating = "", attachments = [] } = {}) {
     const turn = new Turn({
       api: this.app.api,
       question,
       whole,
       rating,
+      attachments,
       onChange: (changed) => this.#changed(changed),
       onConnection: (state) => this.#connection(state),
-      actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, {}, asked), edit: (asked) => this.#edit(asked) },
+      actions: { mayRate: () => this.app.shell.conversations.stored, again: (asked) => this.ask(asked.question, { attachments: asked.attachments }, asked), edit: (asked) => this.#edit(asked) },
     });
     this.#turns.push(turn);
     this.turns.append(turn.shown.element);
@@ -120,7 +121,7 @@ export class ChatPage {
 
   #edit(turn) {
     this.#editing = turn;
-    this.composer.setText(turn.question);
+    this.composer.setText(turn.question, turn.attachments);
   }
 
   #changed(turn) {

@@ -10,11 +10,12 @@ export class Turn {
   #refused = false;
   #stopWanted = false;
 
-  /** `whole` tells that the question is known in full, so that it can be asked again. */
-  constructor({ api, question, whole = true, rating = "", onChange, onConnection, actions }) {
+  /** `whole` tells that the question is known in full, so that it can be asked again; `attachments` are `{ id, name }`. */
+  constructor({ api, question, whole = true, rating = "", attachments = [], onChange, onConnection, actions }) {
     this.#api = api;
     this.#onChange = onChange;
     this.asked = question;
+    this.attachments = attachments;
     this.view = { ...EMPTY_RUN, question };
     this.stream = new RunStream({
       api,
@@ -28,6 +29,7 @@ export class Turn {
     this.shown = new TurnView({
       question,
       rating,
+      attachments,
       api,
       actions: {
         regenerate: whole ? () => actions.again(this) : null,

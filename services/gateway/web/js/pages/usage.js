@@ -8,9 +8,16 @@ import { asRuns, by, byDay, total } from "../usage-sums.js";
 import { millis } from "../wire.js";
 
 const DAYS = 30;
+/** What the charts are of: `of(sum)` is its size, `text(sum)` how it is told. */
+const MEASURES = {
+  tokens: { of: (sum) => sum.input + sum.output, text: (sum) => t("tokens", { n: formatNumber(sum.input + sum.output) }) },
+  cost: { of: (sum) => sum.cost, text: (sum) => formatNumber(sum.cost, 4) },
+};
 const MOST_PAGES = 10; // of 500 runs each; beyond that the page says that it shows the latest only
 
 export class UsagePage {
+  #measure = "tokens";
+
   constructor(app) {
     this.app = app;
     this.body = h("div", { class: "usage" }, h("p", { class: "muted" }, t("loading")));
@@ -64,9 +71,18 @@ export class UsagePage {
     if (sum.runs === 0) return [h("p", { class: "muted empty" }, t("noRuns"))];
     const facts = [[t("runs"), formatNumber(sum.runs)], [t("tokensIn"), formatNumber(sum.input)], [t("tokensOut"), formatNumber(sum.output)]];
     if (sum.cost > 0) facts.push([t("cost"), formatNumber(sum.cost, 4)]);
+    const measure = sum.cost > 0 ? this.#measure : "tokens";
+    const choose = (name) => {
+      this.#measure = name;
+      this.body.replaceChildren(...this.#charts(spent, runs));
+      this.body.querySelector('.tab[aria-pressed="true"]').focus();
+    };
+    const tab = (name) => h("button", { type: "button", class: "tab", "aria-pressed": String(name === measure), onclick: () => choose(name) }, t(`measure.${name}`));
+    const barList = (groups) => bars(groups, MEASURES[measure]);
     return [
       h("dl", { class: "facts totals" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-      panel(t("byDay"), dayChart(byDay(spent, DAYS, this.app.now()))),
+      sum.cost > 0 ? h("div", { class: "filters", role: "group", "aria-label": t("filter") }, Object.keys(MEASURES).map(tab)) : "",
+      panel(t("byDay"), dayChart(byDay(spent, DAYS, this.app.now()), measure)),
       h("div", { class: "usage-groups" }, 
         panel(t("byModel"), barList(by(spent, "model"))), runs === null ? null : panel(t("byAgent"), barList(by(runs, "agent_name"))), panel(t("byUser"), barList(by(spent, "user"))),
       ),
@@ -78,16 +94,19 @@ function panel(title, content) {
   return h("section", { class: "panel" }, h("h2", {}, title), content);
 }
 
-function dayChart(days) {
-  const most = Math.max(1, ...days.map((day) => day.input + day.output));
+function dayChart(days, measure) {
+  const { of, text: told } = MEASURES[measure];
+  const most = Math.max(...days.map(of)) || 1;
+  const parts = measure === "tokens" ? [["generation", (day) => day.output], ["firstToken", (day) => day.input]] : [["generation", of]];
   const name = new Intl.DateTimeFormat(currentLanguage() === "zh" ? "zh-CN" : "en", { month: "short", day: "numeric" });
   return h(
     "figure",
     { class: "day-chart" },
-    h("p", { class: "legend" }, h("span", { class: "key key-firstToken" }, t("tokensIn")), h("span", { class: "key key-generation" }, t("tokensOut"))),
+    measure === "tokens" ? h("p", { class: "legend" }, h("span", { class: "key key-firstToken" }, t("tokensIn")), h("span", { class: "key key-generation" }, t("tokensOut"))) : null,
     h("ol", {}, days.map((day, index) => {
-      const text = `${name.format(day.day)}: ${t("inTokens", { n: formatNumber(day.input) })}, ${t("outTokens", { n: formatNumber(day.output) })}`;
-      const column = h("span", { class: "column", "aria-hidden": "true" }, piece("generation", day.output / most), piece("firstToken", day.input / most));
+      const split = `${t("inTokens", { n: formatNumber(day.input) })}, ${t("outTokens", { n: formatNumber(day.output) })}`;
+      const text = `${name.format(day.day)}: ${measure === "tokens" ? split : told(day)}`;
+      const column = h("span", { class: "column", "aria-hidden": "true" }, parts.map(([kind, size]) => piece(kind, size(day) / most)));
       return h("li", { title: text }, h("span", { class: "visually-hidden" }, text), column, index % 5 === 4 ? h("span", { class: "day-name figures", "aria-hidden": "true" }, name.format(day.day)) : null);
     })),
   );
@@ -99,12 +118,12 @@ function piece(kind, share) {
   return element;
 }
 
-function barList(groups) {
-  const most = Math.max(1, ...groups.map((group) => group.input + group.output));
-  return h("ol", { class: "bar-list" }, groups.map((group) => {
+function bars(groups, { of, text }) {
+  const most = Math.max(...groups.map(of)) || 1;
+  const sorted = [...groups].sort((a, b) => of(b) - of(a));
+  return h("ol", { class: "bar-list" }, sorted.map((group) => {
     const bar = h("span", { class: "bar-fill", "aria-hidden": "true" });
-    bar.style.width = `${((group.input + group.output) / most) * 100}%`;
-    const cost = group.cost > 0 ? ` · ${formatNumber(group.cost, 4)}` : "";
-    return h("li", {}, h("span", { class: "bar-name" }, group.name), h("span", { class: "figures muted" }, t("tokens", { n: formatNumber(group.input + group.output) }), cost), bar);
+    bar.style.width = `${(of(group) / most) * 100}%`;
+    return h("li", {}, h("span", { class: "bar-name" }, group.name), h("span", { class: "figures muted" }, text(group)), bar);
   }));
 }

@@ -18,20 +18,30 @@ export class Attachments {
     this.#changed();
   }
 
-  /** Ids of the stored files, once all have arrived; the list is empty afterwards. */
+  /** The stored files as `{ id, name }`, once all have arrived; the list is empty afterwards. */
   async take() {
     await Promise.all(this.#items.map((item) => item.done));
-    const ids = this.#items.map((item) => item.id).filter(Boolean);
+    const files = this.#items.filter((item) => item.id).map((item) => ({ id: item.id, name: item.file.name }));
     this.#items = [];
     this.element.replaceChildren();
     this.#changed();
-    return ids;
+    return files;
+  }
+
+  /** Takes up files that are stored already, as when a question is edited. */
+  restore(files) {
+    for (const { id, name } of files) {
+      const item = { file: { name }, id, done: Promise.resolve() };
+      this.#show(item, h("span", { class: "muted" }));
+      this.#items.push(item);
+    }
+    this.#changed();
   }
 
   #start(file) {
     const state = h("span", { class: "muted" }, formatBytes(file.size));
     const item = { file, id: null };
-    item.element = h("li", {}, h("span", { class: "upload-name", title: file.name }, file.name), state, iconButton("close", `${t("removeAttachment")}: ${file.name}`, () => this.#remove(item)));
+    this.#show(item, state);
     item.done = this.api.attach(file).then(
       (artifact) => { item.id = artifact.artifact_id; },
       (error) => {
@@ -39,8 +49,13 @@ export class Attachments {
         state.textContent = error.message;
       },
     ).then(() => this.#changed());
-    this.element.append(item.element);
     return item;
+  }
+
+  #show(item, state) {
+    const { name } = item.file;
+    item.element = h("li", {}, h("span", { class: "upload-name", title: name }, name), state, iconButton("close", `${t("removeAttachment")}: ${name}`, () => this.#remove(item)));
+    this.element.append(item.element);
   }
 
   #remove(item) {

@@ -58,8 +58,10 @@ export class Composer {
     fill(this.model, t("defaultModel"), models.map((item) => [item.id, item.id]), recall("model", ""));
   }
 
-  setText(text) {
+  /** Puts a question here to be changed, with the files that went with it. */
+  setText(text, files = []) {
     this.input.value = text;
+    this.attachments.restore(files);
     this.#fit();
     this.input.focus({ preventScroll: true });
   }

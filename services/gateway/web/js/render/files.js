@@ -40,12 +40,15 @@ export class Files {
   }
 
   #caption(artifact) {
-    const save = h("button", { type: "button", class: "link", "aria-label": `${t("download")}: ${artifact.name}` }, t("download"));
-    save.addEventListener("click", async () => {
-      const url = URL.createObjectURL(new Blob([await this.loadArtifact(artifact.id)], { type: "application/octet-stream" }));
-      h("a", { href: url, download: artifact.name }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 10_000);
-    });
-    return h("figcaption", {}, h("span", { class: "file-name" }, artifact.name), h("span", { class: "muted" }, formatBytes(artifact.size), " · ", t("computed")), save);
+    const button = h("button", { type: "button", class: "link", "aria-label": `${t("download")}: ${artifact.name}` }, t("download"));
+    button.addEventListener("click", () => save(this.loadArtifact, artifact));
+    return h("figcaption", {}, h("span", { class: "file-name" }, artifact.name), h("span", { class: "muted" }, formatBytes(artifact.size), " · ", t("computed")), button);
   }
+}
+
+/** Has the browser keep an artifact as a file; its type is hidden, so that nothing of it opens here. */
+export async function save(loadArtifact, { id, name }) {
+  const url = URL.createObjectURL(new Blob([await loadArtifact(id)], { type: "application/octet-stream" }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

@@ -3,6 +3,7 @@
 import { answerText, TERMINAL } from "../fold.js";
 import { h, icon, iconButton } from "../dom.js";
 import { formatNumber, t } from "../i18n/index.js";
+import { attachedList } from "./attached.js";
 import { Citations } from "./citations.js";
 import { copyText, enhanceCode, enhanceFormulas } from "./enhance.js";
 import { Files } from "./files.js";
@@ -17,7 +18,7 @@ export class TurnView {
   #shownText = "";
 
   /** `actions`: regenerate(), edit(), and feedback("good" | "bad" | "none") when mayRate() says so. Each may be missing. */
-  constructor({ question, api, rating = "", actions = {} }) {
+  constructor({ question, api, rating = "", attachments = [], actions = {} }) {
     this.actions = actions;
     this.rating = rating;
     this.question = h("h2", { class: "question", tabindex: "-1" });
@@ -37,7 +38,7 @@ export class TurnView {
     this.element = h(
       "article",
       { class: "turn" },
-      h("header", { class: "asked" }, h("p", { class: "visually-hidden" }, t("you")), this.question),
+      h("header", { class: "asked" }, h("p", { class: "visually-hidden" }, t("you")), this.question, attachedList(attachments, (id) => api.artifact(id)) ?? ""),
       this.answered,
       this.notes.element,
     );
