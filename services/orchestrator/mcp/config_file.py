@@ -89,7 +89,7 @@ def _server(name: str, table: _Table) -> ServerSettings:
         asks_questions=table.get("questions", bool, True),
         cooldown=table.choice("cooldown", Cooldown, None),
         timeout=table.seconds("timeout_seconds", 60),
-        connect_timeout=table.seconds("connect_timeout_seconds", 10),
+        connect_timeout=table.seconds("connect_timeout_seconds", 30),
         answer_time=table.seconds("answer_seconds", 600),
         idle=table.seconds("idle_seconds", 600),
     )

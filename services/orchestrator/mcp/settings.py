@@ -70,7 +70,7 @@ class ServerSettings:
     asks_questions: bool = True
     cooldown: Cooldown | None = None
     timeout: timedelta = timedelta(seconds=60)
-    connect_timeout: timedelta = timedelta(seconds=10)
+    connect_timeout: timedelta = timedelta(seconds=30)
     answer_time: timedelta = timedelta(minutes=10)
     idle: timedelta = timedelta(minutes=10)
 
