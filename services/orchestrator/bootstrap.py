@@ -252,9 +252,8 @@ class _Orchestrator:
             tracer=tracer,
             greeted=settings.mcp_tenants,
         )
-        opened = opened_tools(settings.config_file, os.environ, clock)
-        self._services = opened.services
-        toolbox = Toolbox((*own_tools(needs), *opened.tools), (self._mcp, self._services))
+        self._opened = opened = opened_tools(settings.config_file, os.environ)
+        toolbox = Toolbox((*own_tools(needs), *opened.tools), (self._mcp, opened.services))
         consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,
@@ -426,7 +425,7 @@ class _Orchestrator:
             # Loading the encoding's tables takes half a second; it must not happen inside a run.
             asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
             asyncio.create_task(self._mcp.watch(), name="MCP servers"),
-            asyncio.create_task(self._services.watch(), name="OpenAPI documents"),
+            asyncio.create_task(self._opened.watch(), name="databases and HTTP services"),
         ]
 
     async def drain(self) -> None:

@@ -16,11 +16,10 @@ import pytest
 from services.orchestrator.adapters.read_postgres import PostgresDatabase
 from services.orchestrator.adapters.read_sqlite import SqliteDatabase
 from services.orchestrator.domain.events import ToolStatus
-from services.orchestrator.tools.sql.ports import DatabaseTerms, QueryFailed, ReadableDatabase
+from services.orchestrator.tools.sql.ports import DatabaseTerms, QueryFailed, ReadableDatabase, TableShape
 from services.orchestrator.tools.sql.query_sql import QuerySqlTool
 from services.orchestrator.tools.sql.statement import check
-from tests.support.clock import FakeClock
-from tests.support.orchestrator_kit import ANN, START, bench, tool_call
+from tests.support.orchestrator_kit import ANN, bench, tool_call
 from tests.support.postgres import Cluster
 
 TABLES = """
@@ -83,7 +82,8 @@ async def reading_role(url: str) -> str:
 
 async def ask(database: ReadableDatabase, query: str) -> tuple[str, str]:
     """Return (status, what the model reads) of a call through the gate."""
-    tool = QuerySqlTool([database], FakeClock(START))
+    tool = QuerySqlTool([database])
+    await tool.look()
     assert await tool.withheld(ANN) == ""
     b = bench(tool)
     b.propose(tool_call("c1", "query_sql", query=query))
@@ -101,7 +101,8 @@ async def test_rows_come_back_as_csv_without_a_number(make: Make) -> None:
 
 
 async def test_the_model_is_told_the_tables(make: Make) -> None:
-    tool = QuerySqlTool([make(description="Orders of the shop", tables=("orders", "big_orders"))], FakeClock())
+    tool = QuerySqlTool([make(description="Orders of the shop", tables=("orders", "big_orders"))])
+    await tool.look()
     assert await tool.withheld(ANN) == ""
     described = tool.spec_for(ANN).description
     assert "Orders of the shop" in described
@@ -220,7 +221,7 @@ async def test_a_wrong_name_is_answered_with_the_columns(make: Make) -> None:
 
 
 async def test_only_tenants_that_it_serves_have_the_database(make: Make) -> None:
-    tool = QuerySqlTool([make(tenants=("t2",))], FakeClock())
+    tool = QuerySqlTool([make(tenants=("t2",))])
     assert await tool.withheld(ANN) == "no database serves this tenant"
     assert "orders" not in tool.spec_for(ANN).description
     b = bench(tool)
@@ -230,25 +231,46 @@ async def test_only_tenants_that_it_serves_have_the_database(make: Make) -> None
 
 
 async def test_a_missing_sqlite_file_withholds_the_tool_and_tells_no_path(tmp_path: Path) -> None:
-    tool = QuerySqlTool([SqliteDatabase(tmp_path / "none.sqlite3", terms())], FakeClock())
+    tool = QuerySqlTool([SqliteDatabase(tmp_path / "none.sqlite3", terms())])
+    assert await tool.withheld(ANN) == "the database 'sales' was not looked at yet"
+    await tool.look()
     assert await tool.withheld(ANN) == "the database 'sales' cannot be opened"
 
 
 async def test_a_superuser_is_refused_and_no_password_is_told(postgres_url: str) -> None:
     url = postgres_url.replace("+asyncpg", "").replace("postgres@", "postgres:s3cret@")
-    tool = QuerySqlTool([PostgresDatabase(url, terms())], FakeClock())
+    tool = QuerySqlTool([PostgresDatabase(url, terms())])
+    await tool.look()
     why = await tool.withheld(ANN)
     assert "may do more than read" in why
     assert "s3cret" not in why
 
 
 async def test_a_server_that_is_away_is_told_without_its_address() -> None:
-    tool = QuerySqlTool([PostgresDatabase("postgresql://ann:s3cret@127.0.0.1:1/x", terms())], FakeClock())
+    tool = QuerySqlTool([PostgresDatabase("postgresql://ann:s3cret@127.0.0.1:1/x", terms())])
+    assert await tool.withheld(ANN) == "the database 'sales' was not looked at yet"
+    await tool.look()
     assert await tool.withheld(ANN) == "the database 'sales' does not answer"
 
 
+async def test_what_was_known_of_a_database_stays_while_it_is_away(make: Make) -> None:
+    database = make()
+    tool = QuerySqlTool([database])
+    await tool.look()
+
+    async def away() -> list[TableShape]:
+        raise QueryFailed("the database 'sales' does not answer")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "shapes", away)
+        await tool.look()
+    assert await tool.withheld(ANN) == ""
+    assert "orders(" in tool.spec_for(ANN).description
+
+
 async def test_two_databases_are_chosen_by_name(make: Make) -> None:
-    tool = QuerySqlTool([make(), SqliteDatabase(Path("/nonexistent"), terms(name="other"))], FakeClock())
+    tool = QuerySqlTool([make(), SqliteDatabase(Path("/nonexistent"), terms(name="other"))])
+    await tool.look()
     assert await tool.withheld(ANN) == ""
     assert "database" not in json.loads(tool.spec_for(ANN).parameters_json)["properties"]
     assert json.loads(tool.definition.spec.parameters_json)["properties"]["database"]["enum"] == ["sales", "other"]

@@ -17,8 +17,9 @@ from services.orchestrator.evidence import Finding
 from services.orchestrator.tools.library import DocumentText, LibraryRefused, Listed, Listing, WebAccess, WebPage
 
 PAGE = 100
-# How old, in seconds, the answer may be by which tools are offered, and how long it may take.
+# How old, in seconds, the answer may be by which tools are offered, how old none, and how long one may take.
 ACCESS_FRESH = 60.0
+ACCESS_AGAIN = 3.0
 ACCESS_SECONDS = 1.0
 
 
@@ -77,7 +78,7 @@ class GrpcWeb:
 
     async def access(self) -> WebAccess:
         now = self._clock.monotonic()
-        if self._access is not None and now - self._access[0] < ACCESS_FRESH:
+        if self._access is not None and now < self._access[0]:
             return self._access[1]
         try:
             response = await self._retrieval.GetWebAccess(
@@ -86,9 +87,11 @@ class GrpcWeb:
                 timeout=ACCESS_SECONDS,
             )
         except grpc.aio.AioRpcError as error:
-            return WebAccess(problem=f"the retrieval service does not answer: {error.details()}")
+            access = WebAccess(problem=f"the retrieval service does not answer: {error.details()}")
+            self._access = (now + ACCESS_AGAIN, access)
+            return access
         access = WebAccess(searches=bool(response.search_provider), fetches=response.fetches_pages)
-        self._access = (now, access)
+        self._access = (now + ACCESS_FRESH, access)
         return access
 
     async def search(self, principal: Principal, query: str, top_k: int) -> tuple[Finding, ...]:

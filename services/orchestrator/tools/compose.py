@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.chassis.clock import Clock
 from services.orchestrator.adapters.tools_toml import open_databases, read_tools
@@ -27,6 +29,9 @@ from services.orchestrator.tools.search import SearchTool
 from services.orchestrator.tools.search_web import SearchWebTool
 from services.orchestrator.tools.summarize_document import SummarizeDocumentTool
 
+if TYPE_CHECKING:
+    from services.orchestrator.tools.sql.query_sql import QuerySqlTool
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNeeds:
@@ -47,19 +52,28 @@ class OpenedTools:
 
     tools: tuple[Tool, ...]
     services: HttpServices
+    watchers: tuple[Callable[[], Coroutine[None, None, None]], ...]
+
+    async def watch(self) -> None:
+        """Keep what is known of databases and services fresh, for ever, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self.watchers:
+                group.create_task(watch())
 
 
-def opened_tools(config: Path, environ: Mapping[str, str], clock: Clock) -> OpenedTools:
+def opened_tools(config: Path, environ: Mapping[str, str]) -> OpenedTools:
     """Return the tools of databases and HTTP services. Raises ToolsInvalid and DocumentInvalid."""
     settings = read_tools(config, environ)
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[QuerySqlTool, ...] = ()
     if databases := open_databases(settings, config.parent):
         # The parser of SQL is loaded only where a database is opened.
         from services.orchestrator.tools.sql.query_sql import QuerySqlTool
 
-        tools = (QuerySqlTool(databases, clock),)
-    services = [(service, CheckedHttpClient(guard_of(service.networks))) for service in settings.services]
-    return OpenedTools(tools=tools, services=HttpServices(services, config.parent))
+        tools = (QuerySqlTool(databases),)
+    pairs = [(service, CheckedHttpClient(guard_of(service.networks))) for service in settings.services]
+    services = HttpServices(pairs, config.parent)
+    watchers = (*(tool.watch for tool in tools), services.watch)
+    return OpenedTools(tools=tools, services=services, watchers=watchers)
 
 
 def own_tools(needs: ToolNeeds) -> tuple[Tool, ...]:

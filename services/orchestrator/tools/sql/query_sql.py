@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -11,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 from services.chassis.canonical import canonical_json
-from services.chassis.clock import Clock
 from services.chassis.identity import Principal
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolDefinition, ToolResult
@@ -20,6 +20,7 @@ from services.orchestrator.tools.sql.statement import MAX_CHARACTERS, StatementR
 
 _log = logging.getLogger(__name__)
 FRESH_SECONDS = 300.0
+RETRY_SECONDS = 15.0
 # The most of all databases' descriptions together that the model reads with every call.
 DESCRIPTION = 8_000
 CELL = 500
@@ -33,10 +34,10 @@ _DIALECTS = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 class QuerySqlTool:
     """Reads databases. What each principal's model sees of them are those that serve its tenant."""
 
-    def __init__(self, databases: Sequence[ReadableDatabase], clock: Clock) -> None:
+    def __init__(self, databases: Sequence[ReadableDatabase]) -> None:
         self._databases = {database.terms.name: database for database in databases}
-        self._clock = clock
-        self._shapes: dict[str, tuple[float, tuple[TableShape, ...]]] = {}
+        self._shapes: dict[str, tuple[TableShape, ...]] = {}
+        self._problems: dict[str, str] = {}
         longest = max((database.terms.seconds for database in databases), default=10.0)
         self.definition = ToolDefinition(
             spec=self._spec(tuple(self._databases)),
@@ -51,8 +52,9 @@ class QuerySqlTool:
         names = self._serving(principal)
         if not names:
             return "no database serves this tenant"
-        problems = [problem for name in names if (problem := await self._look(name))]
-        return "; ".join(problems) if len(problems) == len(names) else ""
+        if any(name in self._shapes for name in names):
+            return ""
+        return "; ".join(self._problems.get(name, f"the database '{name}' was not looked at yet") for name in names)
 
     def spec_for(self, principal: Principal) -> ToolSpec:
         """Return the tool as this principal's model sees it."""
@@ -79,29 +81,34 @@ class QuerySqlTool:
             return ToolResult(text=f"{error}.{self._help(name, arguments['query'])}", failed=True)
         return ToolResult(text=_told(name, rows, database.terms.max_rows))
 
+    async def watch(self) -> None:
+        """Keep what the model is told of the databases fresh, for ever, until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(RETRY_SECONDS if self._problems else FRESH_SECONDS)
+
+    async def look(self) -> None:
+        """Read the shapes of every database; of one that does not answer those read before stay."""
+        async with asyncio.TaskGroup() as group:
+            for database in self._databases.values():
+                group.create_task(self._look(database))
+
     def _serving(self, principal: Principal) -> list[str]:
         return [name for name, each in self._databases.items() if each.terms.serves(principal.tenant)]
 
-    async def _look(self, name: str) -> str:
-        """Keep the shapes of a database fresh; return why it cannot be used when it never answered."""
-        kept = self._shapes.get(name)
-        if kept is not None and self._clock.monotonic() - kept[0] < FRESH_SECONDS:
-            return ""
+    async def _look(self, database: ReadableDatabase) -> None:
+        name = database.terms.name
         try:
-            shapes = tuple(await self._databases[name].shapes())
+            self._shapes[name] = tuple(await database.shapes())
+            self._problems.pop(name, None)
         except QueryFailed as error:
             _log.warning("database '%s' could not be described: %s", name, error)
-            if kept is None:
-                return str(error)
-            shapes = kept[1]
-        self._shapes[name] = (self._clock.monotonic(), shapes)
-        return ""
+            self._problems[name] = str(error)
 
     def _help(self, name: str, query: str) -> str:
         """Return the shapes of the tables that a failed query names, since a wrong name is what most often fails."""
         named = tables_of(query, self._databases[name].dialect)
-        _, shapes = self._shapes.get(name, (0.0, ()))
-        lines = [_line(shape) for shape in shapes if shape.name.lower().rpartition(".")[2] in named]
+        lines = [_line(shape) for shape in self._shapes.get(name, ()) if shape.name.lower().rpartition(".")[2] in named]
         return "\n" + "\n".join(lines)[:DESCRIPTION] if lines else ""
 
     def _spec(self, names: Sequence[str]) -> ToolSpec:
@@ -124,10 +131,9 @@ class QuerySqlTool:
         parts = [_ABOUT]
         for name in names:
             database = self._databases[name]
-            _, shapes = self._shapes.get(name, (0.0, ()))
             head = f"Database {name} ({_DIALECTS[database.dialect]}, at most {database.terms.max_rows} rows)"
             about = f"{head}: {database.terms.description}" if database.terms.description else head
-            parts.append("\n".join((about, *_listing(shapes, DESCRIPTION // len(names)))))
+            parts.append("\n".join((about, *_listing(self._shapes.get(name, ()), DESCRIPTION // len(names)))))
         return "\n\n".join(parts)
 
 

@@ -15,7 +15,6 @@ from services.orchestrator.tools.compose import ToolNeeds, own_tools
 from services.orchestrator.tools.ports import Consent, Effect, Tool
 from services.orchestrator.tools.sql.ports import DatabaseTerms
 from services.orchestrator.tools.sql.query_sql import QuerySqlTool
-from tests.support.clock import FakeClock
 
 NOTHING = cast("Any", None)
 READS = (Effect.READ, Consent.ALLOW)
@@ -41,7 +40,7 @@ SAYS = {
 def every_tool() -> tuple[Tool, ...]:
     needs = ToolNeeds(**dict.fromkeys(ToolNeeds.__dataclass_fields__, NOTHING))
     shop = SqliteDatabase(Path("/nowhere"), DatabaseTerms(name="shop"))
-    return (*own_tools(needs), QuerySqlTool([shop], FakeClock()))
+    return (*own_tools(needs), QuerySqlTool([shop]))
 
 
 def test_what_acts_asks_and_what_reads_does_not() -> None:
