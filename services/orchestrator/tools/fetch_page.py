@@ -6,6 +6,7 @@ that stand, as they are, in what the user wrote or a tool returned.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urldefrag
@@ -59,7 +60,8 @@ class FetchPageTool:
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return the page's text."""
-        url = urldefrag(arguments["url"]).url
+        # Results show addresses as attributes, where & is written &amp;.
+        url = urldefrag(html.unescape(arguments["url"])).url
         if not context.mentioned(url.rstrip("/")):
             return ToolResult(
                 text=(

@@ -297,6 +297,16 @@ async def test_a_page_that_the_user_named_is_fetched() -> None:
     assert web.fetched == ["https://user.example/a?b=c"]
 
 
+@pytest.mark.parametrize("written", ["https://bank.example/?a=1&b=2", "https://bank.example/?a=1&amp;b=2"])
+async def test_an_address_may_be_written_as_a_result_shows_it(written: str) -> None:
+    web = FakeWeb()
+    b = bench(FetchPageTool(web))
+    hit = Finding(kind=EvidenceKind.WEB, title="Rates", text="4 %", url="https://bank.example/?a=1&b=2")
+    b.leg.progress.evidence.add([hit])
+    await call(b, "fetch_page", url=written)
+    assert web.fetched == ["https://bank.example/?a=1&b=2"]
+
+
 async def test_an_address_that_the_model_made_up_is_not_fetched() -> None:
     web = FakeWeb()
     b = bench(FetchPageTool(web))
