@@ -84,7 +84,7 @@ class ObservedEmbedder:
         return self._embedder.space
 
     async def embed(self, texts: Sequence[str], purpose: EmbedPurpose) -> list[list[float]]:
-        attributes = {
+        attributes: dict[str, str | int] = {
             names.GEN_AI_OPERATION_NAME: "embeddings",
             names.GEN_AI_REQUEST_MODEL: self.space,
             names.EMBEDDINGS_BATCH_SIZE: len(texts),
