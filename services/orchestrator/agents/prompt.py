@@ -8,14 +8,16 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError, meta
 
 from services.chassis.canonical import canonical_json
 from services.orchestrator.agents.templates import NamedCall, PromptInvalid, check_template
 from services.orchestrator.domain.agent import Agent
 from services.orchestrator.guardrails.framing import RULE, tool_result
+from services.orchestrator.templating import SafeEnvironment, rendered
 
+# Results of named tools may stand in it, each as long as a tool's result may be.
+MAX_PROMPT = 1_000_000
 DEFAULT_PROMPT = """\
 You are {{ agent }}, an assistant that answers from documents.{% if description %} {{ description }}{% endif %}
 Today is {{ today }}.
@@ -55,7 +57,7 @@ class Prompts:
     """Renders prompts. Templates see only documented variables, never objects."""
 
     def __init__(self) -> None:
-        self._environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        self._environment = SafeEnvironment()
         # Compiling a template takes longer than everything else before the first model call.
         self._compiled = lru_cache(maxsize=256)(self._environment.from_string)
         self._checked = lru_cache(maxsize=256)(partial(check_template, self._environment))
@@ -99,12 +101,12 @@ class Prompts:
 
         values = self.values(agent, context)
         try:
-            text = self._compiled(template).render(**values, tool=tool)
+            text = rendered(self._compiled(template), {**values, "tool": tool}, MAX_PROMPT)
             if RULE not in text:  # an operator's own words need not think of it
                 text = f"{text.rstrip()}\n\n{RULE}"
             if "language" not in self._names(template):
                 text = f"{text.rstrip()}\n\n{self._compiled(LANGUAGE).render(**values).removeprefix('- ')}"
-        except TemplateError as error:
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise PromptInvalid(f"the prompt of agent '{agent.name}' cannot be rendered: {error}") from error
         return text
 

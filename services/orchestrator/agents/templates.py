@@ -16,6 +16,7 @@ from jinja2 import Environment, TemplateError, meta, nodes
 
 from services.chassis.canonical import canonical_json
 from services.chassis.errors import ServiceError
+from services.orchestrator.templating import MAX_LENGTH, structure_problem
 
 # What a template may use, and what each means. docs/agents.md has the same list.
 VARIABLES: Mapping[str, str] = {
@@ -62,11 +63,16 @@ class Variable:
 
 def check_template(environment: Environment, template: str) -> tuple[NamedCall, ...]:
     """Return the calls that `template` names, each once; raise PromptInvalid for what cannot be rendered."""
+    if len(template) > MAX_LENGTH:
+        raise PromptInvalid(f"the prompt has {len(template)} characters; the limit is {MAX_LENGTH}")
     try:
         tree = environment.parse(template)
+        environment.from_string(template)
         names = meta.find_undeclared_variables(tree)
     except TemplateError as error:
         raise PromptInvalid(f"the prompt is not a valid template: {error}") from error
+    if problem := structure_problem(tree):
+        raise PromptInvalid(f"the prompt {problem}")
     if unknown := sorted(names - VARIABLES.keys() - {TOOL}):
         raise PromptInvalid(f"the prompt names unknown variables {unknown}; known are {sorted(VARIABLES)}")
     calls = [_named(call) for call in tree.find_all(nodes.Call) if _is_tool(call.node)]

@@ -1,28 +1,15 @@
-"""Texts of workflows: Jinja in the immutable sandbox, with nothing in it but the scope's names."""
+"""Texts of workflows: Jinja with nothing in it but the scope's names."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
-from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError, meta, nodes
 
+from services.orchestrator.templating import MAX_LENGTH, SafeEnvironment, rendered, structure_problem
 from services.orchestrator.workflow.expressions import Reference
-
-MAX_OUTPUT = 200_000
-MAX_LENGTH = 100_000
-
-
-# What would bring in another template, or make one of its own.
-_FOREIGN = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.Macro, nodes.CallBlock)
-# Methods of texts that make a long one of a short one.
-_WIDENING = frozenset(
-    {"center", "expandtabs", "format", "format_map", "ljust", "replace", "rjust", "translate", "zfill"}
-)
 
 
 class TemplateInvalid(ValueError):
@@ -33,36 +20,7 @@ class TemplateFailed(Exception):
     """The template could not be rendered with these values."""
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    """A field of a mapping comes before the mapping's own methods, and no operator makes much from little."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        if isinstance(obj, Mapping):
-            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
-        return super().getattr(obj, attribute)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return attr not in _WIDENING and super().is_safe_attribute(obj, attr, value)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" or not (isinstance(left, int | float) and isinstance(right, int | float)):
-            raise SecurityError(f"'{operator}' works on two numbers only, and '**' not at all")
-        return super().call_binop(context, operator, left, right)
-
-
-def _environment() -> _Environment:
-    environment = _Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
-    environment.globals.clear()
-    # As above; and those that reach beyond the values.
-    for name in ("center", "format", "indent", "pprint", "xmlattr", "urlize", "random", "attr"):
-        environment.filters.pop(name)
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return environment
-
-
-_JINJA = _environment()
+_JINJA = SafeEnvironment()
 
 
 def is_template(text: str) -> bool:
@@ -80,39 +38,23 @@ def references(text: str) -> tuple[Reference, ...]:
         _compiled(text)
     except TemplateError as error:
         raise TemplateInvalid(f"{_short(text)} is not a template: {error}") from error
-    if any(any(tree.find_all(kind)) for kind in _FOREIGN):
-        raise TemplateInvalid(f"{_short(text)} has an include, import or macro; a template stands for itself")
-    if any(loop.recursive or list(_inner_loops(loop)) for loop in tree.find_all(nodes.For)):
-        raise TemplateInvalid(f"{_short(text)} has a loop inside a loop; say it with one")
+    if problem := structure_problem(tree):
+        raise TemplateInvalid(f"{_short(text)} {problem}")
     free = meta.find_undeclared_variables(tree)
     return tuple(dict.fromkeys(chain for chain in _chains(tree) if chain[0] in free))
 
 
 def render(text: str, variables: Mapping[str, Any]) -> str:
     """Return the text, or raise TemplateFailed naming template and cause."""
-    pieces: list[str] = []
-    length = 0
     try:
-        for piece in _compiled(text).generate(**variables):
-            pieces.append(piece)
-            length += len(piece)
-            if length > MAX_OUTPUT:
-                raise TemplateFailed(f"{_short(text)} gives more than {MAX_OUTPUT} characters")
+        return rendered(_compiled(text), variables)
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise TemplateFailed(f"{_short(text)}: {error}") from error
-    return "".join(pieces)
 
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> Template:
     return _JINJA.from_string(text)
-
-
-def _inner_loops(loop: nodes.For) -> Iterator[nodes.For]:
-    for part in (*loop.body, *loop.else_):
-        if isinstance(part, nodes.For):
-            yield part
-        yield from part.find_all(nodes.For)
 
 
 def _chains(node: nodes.Node) -> Iterator[Reference]:
