@@ -107,6 +107,8 @@ class ChatChunks:
         """Read one chunk, or a whole reply, which has a `message` where a chunk has a `delta`."""
         choices = chunk.get("choices")
         if choices:
+            if not isinstance(choices, list):
+                raise BadChunk("the choices are a list")
             self._take_choice(choices[0])
         if chunk.get("error"):
             raise chunk_error(chunk["error"])

@@ -60,6 +60,8 @@ HOSTILE = [
     "```json\n" + "[" * 60_000,
     "<tool_call>" * 2000,
     "[1]" * 5000,
+    '{"choices": {"": null}}',
+    '{"choices": 5, "usage": {"prompt_tokens": "many"}}',
 ]
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
