@@ -11,6 +11,7 @@ from typing import Any
 from services.chassis.canonical import canonical_json
 from services.orchestrator.agents.directory import built_in
 from services.orchestrator.agents.prompt import Prompts
+from services.orchestrator.agents.templates import PromptInvalid
 from services.orchestrator.checks import check_schema
 from services.orchestrator.domain.agent import (
     Agent,
@@ -116,7 +117,10 @@ def _prompt(name: str, table: Mapping[str, Any], prompts: Prompts) -> Prompt:
         raise AgentsInvalid(f"prompt '{name}': unknown keys {unknown}; known are {sorted(_PROMPT_KEYS)}")
     if not table.get("template"):
         raise AgentsInvalid(f"prompt '{name}': write its template")
-    prompts.check(table["template"])
+    try:
+        prompts.check(table["template"])
+    except PromptInvalid as error:
+        raise AgentsInvalid(f"prompt '{name}': {error.message}") from error
     return Prompt(
         prompt_id=name,
         name=name,
@@ -153,7 +157,7 @@ def _agent(name: str, table: Mapping[str, Any], prompts: Prompts) -> Agent:
             version=table.get("version", 1),
             workflow_yaml=table.get("workflow", ""),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, PromptInvalid) as error:
         raise AgentsInvalid(f"agent '{name}': {error}") from error
 
 

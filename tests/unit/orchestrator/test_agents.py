@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.adapters.agents_toml import AgentsInvalid, load_agents
+from services.orchestrator.adapters.agents_toml import AgentsInvalid, load_agents, load_prompts
 from services.orchestrator.agents.directory import AgentDirectory
 from services.orchestrator.agents.exposure import Exposed, expose
 from services.orchestrator.agents.ports import AgentNotFound
@@ -102,8 +102,38 @@ budget = {rounds = 3, wall_time_seconds = 90}
 def test_a_wrong_agent_is_named_with_its_key(tmp_path: Path, table: str, named: str) -> None:
     file = tmp_path / "proctor.toml"
     file.write_text(f"[agents.bad]\n{table}\n", encoding="utf-8")
-    with pytest.raises((AgentsInvalid, PromptInvalid), match=named):
+    with pytest.raises(AgentsInvalid, match=f"agent 'bad'.*{named}"):
         load_agents(file, Prompts())
+
+
+def test_the_operators_agents_refer_to_the_operators_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "proctor.toml"
+    text = """
+[prompts.polite]
+template = "Be polite to {{ user }}."
+version = 3
+
+[agents.host]
+prompt_name = "polite"
+output = {json_schema = {type = "object"}}
+tools = [{tool = "run_code", policy = "ask", four_eyes = true}]
+"""
+    file.write_text(text, encoding="utf-8")
+    (polite,) = load_prompts(file, Prompts())
+    assert (polite.version, polite.read_only, polite.shared) == (3, True, True)
+    (host,) = load_agents(file, Prompts())
+    assert (host.prompt_name, host.output.json_schema) == ("polite", b'{"type":"object"}')
+    assert host.tools[0].four_eyes
+    for wrong, named in (
+        (text.replace("[prompts.polite]", "[prompts.rude]"), "no .prompts.polite."),
+        (text.replace("{{ user }}", "{{ nope }}"), "prompt 'polite'.*nope"),
+        (text.replace("version = 3", "colour = 3"), "colour"),
+        (text.replace('prompt_name = "polite"', 'prompt_name = "polite"\nprompt = "x"'), "not both"),
+        (text.replace('type = "object"', 'type = "thing"'), "output.json_schema"),
+    ):
+        file.write_text(wrong, encoding="utf-8")
+        with pytest.raises(AgentsInvalid, match=named):
+            load_agents(file, Prompts())
 
 
 def test_the_lowest_cap_counts_and_cost_has_none_by_default() -> None:
