@@ -197,6 +197,10 @@ class OpenAIModel:
             error = from_client(model, failure, self._clock)
         else:
             error = ModelUnreachable(model, f"failed: {failure}")
+        if (key := str(self._settings.api_key)) and key in error.message:
+            # Some servers repeat the key that they refuse, and the message goes to users, journals and logs.
+            error.message = error.message.replace(key, "***")
+            error.args = (error.message,)
         error.after_first_token = reply.any_piece
         error.partial_text = reply.text
         return error

@@ -1,44 +1,62 @@
-"""The README promises what survives what: each cell of that table names a test that is there."""
+"""What README.md promises to survive and docs/threat-model.md to withstand: each promise links to its test."""
 
 from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
-SECTION = re.search(
-    r"^## What survives what\n(.*?)(?=^## )", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-)
 LINK = re.compile(r"\[[^\]]+\]\[(\w+)\]")
 DEFINITION = re.compile(r'^\[(\w+)\]: (\S+) "(\w+)"$', re.MULTILINE)
-FAULTS = 13
 
 
-def section() -> str:
-    assert SECTION is not None, "README.md has no section 'What survives what'"
-    return SECTION.group(1)
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Tables of a page, all below one heading, whose cells after the first link to tests; `least` is how many rows."""
+
+    page: str
+    heading: str
+    least: int
+
+    @property
+    def text(self) -> str:
+        return (ROOT / self.page).read_text(encoding="utf-8")
+
+    def rows(self) -> list[list[str]]:
+        section = re.search(rf"^{self.heading}\n(.*?)(?=^## |\Z)", self.text, re.MULTILINE | re.DOTALL)
+        assert section is not None, f"{self.page} has no section '{self.heading}'"
+        lines = [line for line in section.group(1).splitlines() if line.startswith("|")]
+        heads = {number - 1 for number, line in enumerate(lines) if line.startswith("|---")}
+        cells = [line for number, line in enumerate(lines) if number not in heads and not line.startswith("|---")]
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in cells]
 
 
-def rows() -> list[list[str]]:
-    lines = [line for line in section().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+PAGES = [
+    Promises("README.md", "## What survives what", 13),
+    Promises("docs/threat-model.md", "## Threats", 28),
+]
 
 
-def test_every_cell_links_to_a_test_or_says_that_nothing_is_promised() -> None:
-    assert len(rows()) >= FAULTS
-    for fault, *cells in rows():
-        assert len(cells) == 3, fault
-        assert any(cell != "—" for cell in cells), fault
+@pytest.mark.parametrize("promises", PAGES, ids=lambda p: p.page)
+def test_every_cell_links_to_a_test_or_says_that_nothing_is_promised(promises: Promises) -> None:
+    rows = promises.rows()
+    assert len(rows) >= promises.least
+    for what, *cells in rows:
+        assert any(cell != "—" for cell in cells), what
         for cell in cells:
-            assert cell == "—" or LINK.fullmatch(cell), f"{fault}: {cell!r} names no test"
+            assert cell == "—" or LINK.fullmatch(cell), f"{what}: {cell!r} names no test"
 
 
-def test_every_test_that_is_named_exists() -> None:
-    defined = {key: (path, name) for key, path, name in DEFINITION.findall(section())}
-    used = {key for row in rows() for cell in row[1:] for key in LINK.findall(cell)}
+@pytest.mark.parametrize("promises", PAGES, ids=lambda p: p.page)
+def test_every_test_that_is_named_exists(promises: Promises) -> None:
+    defined = {key: (path, name) for key, path, name in DEFINITION.findall(promises.text)}
+    used = {key for row in promises.rows() for cell in row[1:] for key in LINK.findall(cell)}
     assert used == set(defined)
     for path, name in defined.values():
-        tree = ast.parse((ROOT / path).read_text())
+        tree = ast.parse(((ROOT / promises.page).parent / path).read_text())
         functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         assert name in functions, f"{path} has no {name}"
