@@ -7,25 +7,23 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Tracer
 
 from services.chassis.clock import Clock, Ids
-from services.chassis.errors import ServiceError
 from services.chassis.identity import Principal
 from services.orchestrator.mcp.config_file import McpInvalid, read_servers
+from services.orchestrator.mcp.connections import Connections, connect_all, list_new
 from services.orchestrator.mcp.definitions import define, framed_instructions, is_suppressed, left_out_of
 from services.orchestrator.mcp.naming import SEPARATOR
-from services.orchestrator.mcp.ports import Files, Link, Listing
+from services.orchestrator.mcp.ports import Files, Link, ListedTool, Listing
 from services.orchestrator.mcp.settings import ServerSettings
-from services.orchestrator.tools.ports import Provided
+from services.orchestrator.tools.ports import Provided, ToolDefinition
 
 if TYPE_CHECKING:  # they load the MCP library, which only those who name a server wait for
     from services.orchestrator.mcp.connection import Connection
-    from services.orchestrator.mcp.session import Session
     from services.orchestrator.mcp.tool import McpTool
     from services.orchestrator.mcp.workshop import Workshop
 
@@ -34,6 +32,8 @@ REST = timedelta(seconds=30)
 # How long the start of a run waits for servers that were never listed; their tools come with a later run.
 PATIENCE = timedelta(seconds=3)
 WATCH_SECONDS = 2.0
+# How long those who ask for the state of servers wait for connections.
+ASKED = timedelta(seconds=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +70,9 @@ class McpServers:
         self._clock = clock
         self._greeted = greeted
         self._patience = patience
-        self._parts = (files, clock, ids, tracer)
-        self._workshop: Workshop | None = None
-        self._loading = asyncio.Lock()
         self._seen = _stamp(path)
         self._settings = read_servers(path, environ)
-        self._connections: dict[tuple[str, str], Connection] = {}
-        self._retired: set[Connection] = set()
+        self._connections = Connections(files, clock, ids, tracer)
 
     # --- ToolProvider ---------------------------------------------------------------------------------------------
 
@@ -89,9 +85,9 @@ class McpServers:
         ]
         if not servers:
             return Provided()
-        await self._load()
-        connections = {each.name: self._connection(each, principal.tenant) for each in servers}
-        away = await self._list(connections)
+        connections = {each.name: await self._connections.of(each, principal.tenant) for each in servers}
+        away = await list_new(connections, self._patience)
+        workshop = await self._connections.load()
         tools: dict[str, McpTool] = {}
         withheld: dict[str, str] = {}
         instructions: list[str] = []
@@ -100,7 +96,7 @@ class McpServers:
             if (problem := away.get(settings.name)) or connection.listing is None:
                 withheld[f"{settings.name}{SEPARATOR}*"] = problem or "the server has not answered yet"
                 continue
-            offered = self._offered(settings, connection)
+            offered = self._offered(settings, connection, workshop)
             chosen = {
                 name: tool for name, tool in offered.items() if not patterns or any(_fits(p, name) for p in patterns)
             }
@@ -128,11 +124,10 @@ class McpServers:
         settings = next((s for s in self._settings.servers if name.startswith(f"{s.name}{SEPARATOR}")), None)
         if settings is None or settings.credentials_of(principal.tenant) is None:
             return None
-        await self._load()
-        connection = self._connection(settings, principal.tenant)
+        connection = await self._connections.of(settings, principal.tenant)
         if connection.listing is None:
             await connection.connect()
-        return self._offered(settings, connection).get(name)
+        return self._offered(settings, connection, await self._connections.load()).get(name)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -153,13 +148,12 @@ class McpServers:
     async def _greet(self) -> None:
         """Load the library and list every server, so that no run waits for either."""
         if self._settings.servers:
-            await self._load()
+            await self._connections.load()
         await asyncio.gather(*(self.states(tenant, connect=True) for tenant in self._greeted))
 
     async def rest(self) -> None:
         """Close sessions that nobody has used for their server's idle time."""
-        for connection in list(self._connections.values()):
-            await connection.rest()
+        await self._connections.rest()
 
     def reload(self) -> bool:
         """Read the file again if it changed; tell whether the servers are new now. A wrong file changes nothing."""
@@ -176,107 +170,47 @@ class McpServers:
 
     async def tidy(self) -> None:
         """Close connections whose server changed or went, once their calls have ended."""
-        current = {each.name: each for each in self._settings.servers}
-        for key, connection in list(self._connections.items()):
-            if current.get(key[0]) != connection.settings:
-                self._retired.add(self._connections.pop(key))
-        for connection in [each for each in self._retired if not each.open_calls]:
-            self._retired.discard(connection)
-            await connection.close()
+        await self._connections.tidy(self._settings.servers)
 
     async def close(self) -> None:
         """Close everything."""
-        if self._workshop is not None:
-            await self._workshop.close()
-        everything = [*self._connections.values(), *self._retired]
-        self._connections.clear()
-        self._retired.clear()
-        await asyncio.gather(*(connection.close() for connection in everything))
+        await self._connections.close()
 
     def listed(self, tenant: str) -> set[str]:
         """Return the servers whose tools are known for a tenant."""
-        return {name for (name, of), each in self._connections.items() if of == tenant and each.listing is not None}
+        return self._connections.listed(tenant)
 
     async def states(self, tenant: str, *, connect: bool) -> tuple[ServerState, ...]:
         """Return every server of a tenant, connected first when `connect`."""
         servers = [each for each in self._settings.servers if each.credentials_of(tenant) is not None]
-        if not servers:
-            return ()
-        await self._load()
-        connections = {each.name: self._connection(each, tenant) for each in servers}
-        if connect:
-            await asyncio.gather(*(_try(connection) for connection in connections.values()))
-        return tuple(self._state(each, connections[each.name]) for each in servers)
+        connections = [await self._connections.of(each, tenant) for each in servers]
+        late = await connect_all(connections, ASKED) if connect else ()
+        return tuple(self._state(each, late=each in late) for each in connections)
 
-    def _state(self, settings: ServerSettings, connection: Connection) -> ServerState:
-        listing = connection.listing
+    def _state(self, connection: Connection, *, late: bool) -> ServerState:
+        settings, listing = connection.settings, connection.listing
+        waited = f"no answer within {ASKED.total_seconds():g} s" if late else ""
         return ServerState(
             name=settings.name,
             is_local=settings.is_local,
-            link=connection.link,
-            problem=connection.problem,
+            link=Link.BROKEN if waited else connection.link,
+            problem=connection.problem or waited,
             listing=listing,
-            tools=tuple(self._offered(settings, connection)) if listing else (),
+            tools=tuple(self._definitions(settings, listing)) if listing else (),
             left_out=tuple(left_out_of(settings, listing)) if listing else (),
         )
 
-    # --- parts ----------------------------------------------------------------------------------------------------
-
-    async def _load(self) -> None:
-        """Load the MCP library, in a thread: it takes most of a second."""
-        async with self._loading:
-            if self._workshop is None:
-                module = await asyncio.to_thread(import_module, "services.orchestrator.mcp.workshop")
-                self._workshop = module.Workshop(*self._parts)
-
-    def _connection(self, settings: ServerSettings, tenant: str) -> Connection:
-        """Return the tenant's own connection: no tenant ever speaks through the session of another."""
-        key = (settings.name, tenant)
-        known = self._connections.get(key)
-        if known is not None and known.settings != settings:
-            self._retired.add(self._connections.pop(key))
-            known = None
-        if known is None:
-            credentials = settings.credentials_of(tenant)
-            assert credentials is not None
-            assert self._workshop is not None
-            known = self._connections[key] = self._workshop.connection(settings, credentials)
-        return known
-
-    async def _list(self, connections: Mapping[str, Connection]) -> dict[str, str]:
-        """Connect those that were never listed; return why some cannot be used now.
-
-        A run waits for a server's first answer only: one that failed is tried again beside the run.
-        """
-        away: dict[str, str] = {}
-        first: dict[str, asyncio.Task[Session]] = {}
-        for name, connection in connections.items():
-            if connection.listing is not None:
-                continue
-            attempt = asyncio.create_task(connection.connect())
-            attempt.add_done_callback(_seen)
-            if connection.problem:
-                away[name] = connection.problem
-            else:
-                first[name] = attempt
-        if first:
-            await asyncio.wait(first.values(), timeout=self._patience.total_seconds())
-        for name, attempt in first.items():
-            if not attempt.done():
-                away[name] = f"no answer within {self._patience.total_seconds():g} s"
-            elif isinstance(attempt.exception(), ServiceError):
-                away[name] = connections[name].problem
-        return away
-
-    def _offered(self, settings: ServerSettings, connection: Connection) -> dict[str, McpTool]:
+    def _offered(self, settings: ServerSettings, connection: Connection, workshop: Workshop) -> dict[str, McpTool]:
         assert connection.listing is not None
-        assert self._workshop is not None
-        tools = {}
-        for tool in connection.listing.tools:
-            if not is_suppressed(settings, tool.name):
-                definition = define(tool, settings, self._settings)
-                tools[definition.name] = self._workshop.tool(definition, tool, connection)
-        return tools
+        definitions = self._definitions(settings, connection.listing)
+        return {
+            name: workshop.tool(definition, listed, connection) for name, (definition, listed) in definitions.items()
+        }
+
+    def _definitions(self, settings: ServerSettings, listing: Listing) -> dict[str, tuple[ToolDefinition, ListedTool]]:
+        listed = [tool for tool in listing.tools if not is_suppressed(settings, tool.name)]
+        defined = [(define(tool, settings, self._settings), tool) for tool in listed]
+        return {definition.name: (definition, tool) for definition, tool in defined}
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -290,19 +224,6 @@ def _concerns(patterns: tuple[str, ...], server: str) -> bool:
     return not patterns or any(
         p.startswith(prefix) or (p.endswith("*") and prefix.startswith(p[:-1])) for p in patterns
     )
-
-
-def _seen(attempt: asyncio.Task[Session]) -> None:
-    """Take note of a failure that nobody waits for; the connection tells it."""
-    if not attempt.cancelled():
-        attempt.exception()
-
-
-async def _try(connection: Connection) -> None:
-    try:
-        await connection.connect()
-    except ServiceError:
-        return  # the state says why
 
 
 def _stamp(path: Path) -> tuple[int, int]:
