@@ -289,7 +289,8 @@ def _too_often(leg: Leg, definition: ToolDefinition, call_id: str) -> str:
         return ""
     turn = leg.progress.messages[leg.progress.turn_start :]
     calls = [call.call_id for message in turn for call in message.tool_calls if call.name == definition.name]
-    if calls.index(call_id) < definition.per_turn:
+    # A call that the agent's template names stands in no message.
+    if call_id not in calls or calls.index(call_id) < definition.per_turn:
         return ""
     return (
         f"'{definition.name}' may be called {definition.per_turn} times a turn and was; go on with your best judgement."

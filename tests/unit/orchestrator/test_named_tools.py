@@ -83,6 +83,11 @@ async def test_a_refusal_is_what_the_model_reads() -> None:
     assert made.statuses() == {"named-1": "DENIED"}
 
 
+async def test_a_tool_that_is_bounded_by_turn_may_be_named() -> None:
+    look = FakeTool(name="look", work=answering("seen"), options={"per_turn": 1})
+    assert "seen" in await rendered(prepared(TEMPLATE, look), context())
+
+
 async def test_an_effect_that_had_begun_is_not_repeated() -> None:
     look = FakeTool(name="look", work=answering("sent"), effect=Effect.SIDE_EFFECT)
     made = prepared(TEMPLATE, look)
