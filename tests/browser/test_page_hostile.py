@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def unharmed(page: Page) -> None:
     """Nothing hostile ran, and nothing executable stands in the page."""
     assert await page.evaluate("window.hacked") is None
-    own = "form:not(.composer, .slip form), svg:not(.icon)"
+    own = "form:not(.composer, .slip form, .agent-form), svg:not(.icon)"
     bad = f"main :is(script, iframe, object, embed, style, base, meta, link, {own})"
     assert await page.locator(bad).count() == 0
     assert await page.locator("main img:not([src^='blob:'])").count() == 0
@@ -58,7 +58,7 @@ async def test_hostile_source_and_document_names_stay_text(page: Page, gateway: 
 
 async def test_hostile_agents_routes_steps_tools_and_people_stay_text(page: Page, gateway: FakeGateway) -> None:
     bad = page_scripts.BAD
-    gateway.agents, gateway.models = [bad], [bad]
+    gateway.agents, gateway.models = [{"agent_id": bad, "name": bad}], [bad]
     gateway.titles["conv-run-1"] = bad
     gateway.rules = [{"rule_id": "r", "tool": bad, "when": bad, "conversation_id": bad}]
     gateway.quotas = [{"scope": "QUOTA_SCOPE_USER", "subject": bad, "runs": 1, "used": {"runs": bad}}]
@@ -91,6 +91,30 @@ async def test_hostile_agents_routes_steps_tools_and_people_stay_text(page: Page
     await page.goto(f"{gateway.url}/c/conv-run-1")
     await finished(page.locator(".turn"), "failed")
     await expect(page.locator(".conversation-list")).to_contain_text(bad)
+    await unharmed(page)
+
+
+async def test_hostile_agents_workflows_prompts_and_memories_stay_text(page: Page, gateway: FakeGateway) -> None:
+    bad = page_scripts.BAD
+    words = dict.fromkeys(("name", "description", "model", "prompt", "owner", "language", "workflow_yaml"), bad)
+    bindings = {"sources": [{"source": bad, "exposure": bad}], "tools": [{"tool": bad, "when": bad, "policy": bad}]}
+    agent = {"agent_id": "a1", "type": "AGENT_TYPE_WORKFLOW", "version": 1, **words, **bindings}
+    gateway.agents = [agent, {**agent, "agent_id": "a2", "prompt_name": bad, "read_only": True}]
+    gateway.prompts = [
+        {"prompt_id": "p1", "name": bad, "description": bad, "template": bad, "owner": bad, "version": 1}
+    ]
+    gateway.memories = [{"memory_id": "m1", "text": bad, "run_id": bad}]
+    for path, shown in (("/agents", ".agent-row"), ("/agents/a1", "pre.sheet"), ("/memories", ".memories li")):
+        await page.goto(gateway.url + path)
+        await expect(page.locator(shown).first).to_contain_text(bad)
+        await unharmed(page)
+    await page.goto(f"{gateway.url}/agents")
+    await page.get_by_role("button", name="Edit").click()
+    await expect(page.get_by_role("dialog").locator("textarea")).to_have_value(bad)
+    await unharmed(page)
+    await page.goto(f"{gateway.url}/agents/a1")
+    await page.get_by_role("button", name="Edit").click()
+    await expect(page.locator(".agent-form").get_by_label("Name")).to_have_value(bad)
     await unharmed(page)
 
 

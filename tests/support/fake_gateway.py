@@ -37,7 +37,8 @@ class FakeGateway:
         self.quotas: list[Json] = []
         self.usage: list[Json] = []  # rows of GET /v1/usage; without any there is no such route
         self.models = ["reader", "gpt-large", "agent/assistant"]
-        self.agents = ["assistant", "research"]
+        self.agents: list[Json] = [{"agent_id": name, "name": name} for name in ("assistant", "research")]
+        self.prompts: list[Json] = []
         self.titles: dict[str, str] = {}
         self.deleted: set[str] = set()
         self.key = ""  # when set, requests need it

@@ -90,7 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "models"]:
                 self._json({"data": [{"id": name} for name in self.state.models]})
             case ["v1", "agents"]:
-                self._json({"agents": [{"agent_id": name, "name": name} for name in self.state.agents]})
+                self._json({"agents": self.state.agents})
+            case ["v1", "agents", name]:
+                self._json({"agent": next(agent for agent in self.state.agents if agent["agent_id"] == name)})
+            case ["v1", "prompts"]:
+                self._json({"prompts": self.state.prompts})
             case ["v1", "artifacts", artifact]:
                 media_type, data = self.state.artifacts.get(artifact, ("text/plain", b"x"))
                 self._bytes(data, media_type)
