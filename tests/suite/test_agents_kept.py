@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import agent_service_pb2 as pb
@@ -13,14 +15,26 @@ from proctor.orchestrator.v1 import run_service_pb2 as run_pb
 from proctor.orchestrator.v1.agent_service_pb2_grpc import AgentServiceStub
 from proctor.orchestrator.v1.run_service_pb2_grpc import RunServiceStub
 from services.chassis.identity import Principal
-from tests.support.suite import Suite
-from tests.support.suite_steps import ask, of, watch
+from tests.support.suite import Suite, suite
+from tests.support.suite_steps import ask, ingest_handbook, of, watch
 from tests.support.upstream import Upstream
 from tests.support.upstream_script import call, say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STRANGER = Principal(tenant="other", user="local", scopes=frozenset({"*"}))
 QUESTION = "What is the mileage rate for cars?"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(upstream: Upstream) -> AsyncIterator[Suite]:
+    """All services but the sandbox, the handbook ingested; models of one's own may be on this machine."""
+    async with suite(
+        model=upstream.base_url,
+        services=("approval", "retrieval", "orchestrator"),
+        PROCTOR_ORCHESTRATOR_MODEL_NETWORKS="127.0.0.0/8",
+    ) as started:
+        await ingest_handbook(started)
+        yield started
 
 
 async def keep(running: Suite, **agent: Any) -> dict[str, Any]:
@@ -159,6 +173,36 @@ async def test_a_key_of_a_kept_agent_serves_it_alone_and_another_tenant_sees_not
     assert {agent["name"] for agent in listed} == {"assistant", "classic", "research"}
     stolen = await running.http.delete("/v1/agents/shop", headers=rival)
     assert (stolen.status_code, stolen.json()["reason"]) == (404, "AGENT_NOT_FOUND")
+
+
+async def test_a_shared_agent_brings_its_owners_model_and_nobody_sees_the_key(
+    running: Suite, upstream: Upstream
+) -> None:
+    own = {"name": "mine", "base_url": upstream.base_url, "upstream_name": "big", "api_key": "sk-of-local"}
+    made = await running.http.post("/v1/models/own", json=own)
+    assert made.status_code == 201, made.text
+    model = made.json()["model_id"]
+    await keep(running, name="bring", model=model, shared=True)
+    key = (await running.http.post("/v1/keys", json={"name": "bob", "user": "bob", "scopes": ["*"]})).json()["key"]
+    bob = {"Authorization": f"Bearer {key}", "accept": "application/json"}
+    upstream.script(say("From the big one."))
+    answered = await running.http.post("/v1/runs", json={"input": "Hi", "agent_id": "bring"}, headers=bob)
+    assert answered.status_code == 200, answered.text
+    assert upstream.requests[-1].body["model"] == "big"
+    assert upstream.requests[-1].headers["authorization"] == "Bearer sk-of-local"
+    for path, body in (
+        ("/v1/runs", {"input": "Hi", "model": model}),
+        ("/v1/agents", {"agent": {"name": "thief", "model": model}}),
+    ):
+        refused = await running.http.post(path, json=body, headers=bob)
+        assert refused.status_code in {400, 404}, refused.text
+    shown = [await running.http.get(f"/v1/{path}") for path in ("models/own", "models", "agents/bring")]
+    assert all("sk-of-local" not in reply.text for reply in shown)
+    assert (await running.http.get("/v1/models/own", headers=bob)).json()["models"] == []
+    assert (await running.http.delete(f"/v1/models/own/{model}", headers=bob)).status_code == 404
+    assert (await running.http.delete(f"/v1/models/own/{model}")).status_code == 204
+    gone = await running.http.post("/v1/runs", json={"input": "Hi", "agent_id": "bring"}, headers=bob)
+    assert (gone.status_code, gone.json()["reason"]) == (404, "MODEL_NOT_FOUND")
 
 
 async def test_no_rpc_of_another_tenant_finds_an_agent_or_a_prompt(running: Suite) -> None:
