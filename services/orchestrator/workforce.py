@@ -19,7 +19,7 @@ from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.journals import Journals
-from services.orchestrator.journal.ports import RunStore
+from services.orchestrator.journal.ports import RunStore, StoreUnavailable
 from services.orchestrator.ports import Conversations
 from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
 from services.orchestrator.slots import FairSlots
@@ -178,6 +178,9 @@ class Workforce:
         end = LegEnd.FENCED
         try:
             end = await self._lead(journal, spec, progress, start, stop, tenant, queued_at, memory)
+        except StoreUnavailable as error:
+            # Its lease ends, and then another owner, or this one, goes on from the last checkpoint.
+            _log.warning("the run cannot be written and is left: %s", error, extra={"run_id": spec.run_id})
         finally:
             watch.cancel()
             self._jobs.pop(spec.run_id, None)

@@ -359,3 +359,15 @@ async def test_a_process_that_holds_the_database_alone_disowns_all(database: Dat
     assert taken.run.attempt == 2
     assert resumed is not None
     assert resumed.run.attempt == 1
+
+
+async def test_a_burst_of_new_runs_does_not_hold_up_those_that_work(database: Database) -> None:
+    working = await database.runs.admit(new_run(), ONE)
+    assert working.ownership is not None
+    burst = [asyncio.create_task(database.runs.admit(new_run(), ONE)) for _ in range(100)]
+    while not any(task.done() for task in burst):
+        await asyncio.sleep(0)
+    (renewal,) = await database.runs.renew({working.run.run_id: working.ownership.epoch}, ONE)
+    assert renewal.epoch == working.ownership.epoch
+    assert sum(task.done() for task in burst) < 50
+    assert len({admission.run.run_id for admission in await asyncio.gather(*burst)}) == 100

@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.database import reading
+from services.chassis.turns import write_turn
 from services.chassis.errors import Unavailable
 
 RETRY_AFTER = 1.0
@@ -38,7 +39,7 @@ class Database:
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """Open a transaction that is committed at the end, or rolled back by an exception."""
         with _told_as_unavailable():
-            async with self._engine.begin() as connection:
+            async with write_turn(self._engine), self._engine.begin() as connection:
                 yield connection
 
 

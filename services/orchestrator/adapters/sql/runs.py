@@ -193,7 +193,7 @@ class SqlRunStore:
         )
 
     async def renew(self, held: Mapping[str, int], terms: LeaseTerms) -> Sequence[Renewal]:
-        async with changing(self._engine) as connection:
+        async with changing(self._engine, urgent=True) as connection:
             rows = await connection.execute(
                 select(runs.c.run_id, runs.c.epoch, runs.c.cancel_requested_by)
                 .where(runs.c.run_id.in_(held), runs.c.owner == terms.owner)
@@ -224,7 +224,7 @@ class SqlRunStore:
             )
 
     async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
-        async with changing(self._engine) as connection:
+        async with changing(self._engine, urgent=True) as connection:
             return await writing.write(connection, batch, terms, self._clock.now())
 
     async def request_cancel(self, tenant: str, run_id: str, by: str) -> Run:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.database import reading
+from services.chassis.turns import write_turn
 from services.orchestrator.journal.ports import StoreUnavailable
 
 # Connection lost, idle too long, rolled back by the server, out of resources, lock not got, shut down by the operator.
@@ -18,8 +19,17 @@ _TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 
 
 @asynccontextmanager
-async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer."""
+async def writing(engine: AsyncEngine, *, urgent: bool = False) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer.
+
+    What keeps running runs alive is `urgent`: a burst of new ones must not hold it up.
+    """
+    async with write_turn(engine, urgent=urgent), _transaction(engine) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     try:
         async with engine.begin() as connection:
             yield connection
@@ -32,7 +42,7 @@ async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 @asynccontextmanager
 async def looking(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
-    async with writing(reading(engine)) as connection:
+    async with _transaction(reading(engine)) as connection:
         yield connection
 
 
