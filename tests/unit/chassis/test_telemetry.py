@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from services.chassis import names
 from services.chassis.telemetry import Exporter, TelemetrySettings, capture_content, no_telemetry, open_telemetry
 from tests.support.postgres import free_port
 
+ROOT = Path(__file__).parents[3]
+
 
 def instruments() -> list[names.Instrument]:
     return [each for each in vars(names).values() if isinstance(each, names.Instrument)]
@@ -17,6 +20,13 @@ def instruments() -> list[names.Instrument]:
 
 def test_no_instrument_has_two_definitions() -> None:
     assert len({each.name for each in instruments()}) == len(instruments())
+
+
+def test_every_name_is_used_by_some_service() -> None:
+    sources = [p for p in (ROOT / "services").rglob("*.py") if p != ROOT / "services/chassis/names.py"]
+    used = set(re.findall(r"\bnames\.([A-Z_0-9]+)\b", "\n".join(path.read_text() for path in sources)))
+    kept = {name for name in vars(names) if re.fullmatch("[A-Z].*[A-Z0-9]", name) and not name.endswith("_BUCKETS")}
+    assert kept - used == set()
 
 
 def test_call_buckets_are_the_conventions_and_two_doublings_more() -> None:
