@@ -30,7 +30,7 @@ from services.retrieval.domain.library import Progress, Upload
 from services.retrieval.domain.search import Candidate, Scope
 from services.retrieval.embedding import EmbedWorker
 from services.retrieval.ingest import Ingest
-from services.retrieval.ports import ChunkIndex, Embedder, EmbedPurpose
+from services.retrieval.ports import ChunkIndex, Embedder, EmbedPurpose, Rewriter, Rewritten
 from services.retrieval.purge import Purger
 from services.retrieval.retrieve import DEFAULT, Dispatcher, HybridRetriever, Mix, Retriever
 from services.retrieval.rewrite import LocalRewriter
@@ -71,6 +71,16 @@ class KeptEmbedder:
     def _read(self, key: str) -> list[float] | None:
         row = self._kept.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
         return None if row is None else list(map(float, np.frombuffer(row[0], "<f4")))
+
+
+class Translator:
+    """A rewriter that knows what each question is in the other language, as a good model would."""
+
+    def __init__(self, translations: Mapping[str, str]) -> None:
+        self._translations = translations
+
+    async def rewrite(self, question: str, history: Sequence[str]) -> Rewritten:
+        return Rewritten(text=question, translation=self._translations.get(question, ""))
 
 
 class VectorsAlone:
@@ -140,7 +150,14 @@ class Bench:
         working.cancel()
         await self.index.maintain()
 
-    def search(self, tuning: Tuning, retriever: Retriever | None = None, *, anchors: bool = True) -> Search:
+    def search(
+        self,
+        tuning: Tuning,
+        retriever: Retriever | None = None,
+        *,
+        anchors: bool = True,
+        rewriter: Rewriter | None = None,
+    ) -> Search:
         """Return a search with these constants."""
         retriever = retriever or HybridRetriever(self.index, self.embedder, Mix(), self.anchors)
         return Search(
@@ -152,7 +169,7 @@ class Bench:
             tuning,
             self.anchors if anchors else None,
             SystemClock(),
-            rewriter=LocalRewriter(),
+            rewriter=rewriter or LocalRewriter(),
         )
 
     async def paths(self, name: str) -> dict[str, str]:
@@ -166,13 +183,15 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def bench(folder: Path, embedder: Embedder | None) -> AsyncIterator[Bench]:
+async def bench(
+    folder: Path, embedder: Embedder | None, *, max_characters: int = 10**8, parse_seconds: float = 60
+) -> AsyncIterator[Bench]:
     """Open stores in `folder`."""
     clock, ids = SystemClock(), RandomIds()
     engine = open_engine(f"sqlite+aiosqlite:///{folder / 'catalogue.sqlite3'}")
     await migrate(engine, "services.retrieval:migrations")
     index = await LanceIndex.open(folder / "lance")
-    parser = ProcessParser(workers=2, seconds=60, memory_bytes=2**31, max_characters=10**8)
+    parser = ProcessParser(workers=2, seconds=parse_seconds, memory_bytes=2**31, max_characters=max_characters)
     documents, passages = SqlDocuments(engine, clock, ids), SqlPassages(engine)
     sources, queue = SqlSources(engine, clock, ids), SqlEmbedQueue(engine, clock)
     purger = Purger(documents, index)

@@ -16,12 +16,12 @@ import hashlib
 import math
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.retrieval.library import CALLER, Bench, VectorsAlone, bench, local_embedder
+from benchmarks.retrieval.library import CALLER, Bench, Translator, VectorsAlone, bench, local_embedder
 from benchmarks.retrieval.sets import Ask, QuestionSet, fitz_gov, handbook_sets
 from services.retrieval.domain.search import Question
 from services.retrieval.retrieve import HybridRetriever, Mix
@@ -73,14 +73,16 @@ def _reciprocal(relevant: frozenset[str], ranked: Sequence[str]) -> float:
     return next((1 / (at + 1) for at, path in enumerate(ranked) if path in relevant), 0.0)
 
 
-def variants(made: Bench) -> dict[str, Search]:
+def variants(made: Bench, translations: Mapping[str, str]) -> dict[str, Search]:
     """Return the default search, and one for each thing that can be switched off."""
     words = HybridRetriever(made.index, None, Mix())
     if made.embedder is None:
         return {"words alone": made.search(Tuning(), words), "words, no floor": made.search(Tuning(floor=0), words)}
     hybrid = HybridRetriever(made.index, made.embedder, Mix(), made.anchors)
+    translated = {"translated": made.search(Tuning(), rewriter=Translator(translations))} if translations else {}
     return {
         "default": made.search(Tuning()),
+        **translated,
         "no keywords": made.search(Tuning(keywords=False)),
         "no floor": made.search(Tuning(floor=0)),
         "vectors alone": made.search(Tuning(), VectorsAlone(hybrid)),
@@ -112,7 +114,7 @@ async def run(questions: QuestionSet, *, words: bool) -> dict[str, Measured]:
                 await made.make_vectors(questions.name)
             paths = await made.paths(questions.name)
             measured = {}
-            for name, search in variants(made).items():
+            for name, search in variants(made, questions.translations).items():
                 measured[name] = await measure(search, questions.name, paths, questions.asks)
                 print(f"{questions.name:10} {name:16} {measured[name]}", flush=True)
     if embedder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class QuestionSet:
     name: str
     documents: Mapping[str, str]
     asks: Sequence[Ask]
+    # What a model that translates would make of a question.
+    translations: Mapping[str, str] = field(default_factory=dict)
 
 
 def fitz_gov() -> QuestionSet:
@@ -54,6 +56,7 @@ def handbook_sets() -> tuple[QuestionSet, QuestionSet]:
     """
     statements: dict[str, list[str]] = {}
     chinese, mixed = [], []
+    translations: dict[str, str] = {}
     for line in (DATA / "facts.tsv").read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
             continue
@@ -61,6 +64,7 @@ def handbook_sets() -> tuple[QuestionSet, QuestionSet]:
         relevant = frozenset() if name == "-" else frozenset({f"{name}-{_section(statements, name)}.md"})
         if name != "-":
             statements.setdefault(name, []).append(statement)
+        translations[in_english] = in_chinese
         chinese.append(Ask(text=in_chinese, relevant=relevant))
         mixed.append(Ask(text=in_english, relevant=relevant))
     documents = {
@@ -70,7 +74,7 @@ def handbook_sets() -> tuple[QuestionSet, QuestionSet]:
     }
     return (
         QuestionSet(name="chinese", documents=documents, asks=chinese),
-        QuestionSet(name="mixed", documents=documents, asks=mixed),
+        QuestionSet(name="mixed", documents=documents, asks=mixed, translations=translations),
     )
 
 

@@ -25,7 +25,7 @@ from services.retrieval.domain.search import (
     place,
 )
 from services.retrieval.excerpt import excerpt
-from services.retrieval.ports import Documents, EmbedQueue, Passages, Reranker, Rewriter, Sources
+from services.retrieval.ports import Documents, EmbedQueue, Passages, Reranker, Rewriter, Rewritten, Sources
 from services.retrieval.rank import Scored
 from services.retrieval.retrieve import Dispatcher
 from services.retrieval.rewrite import keywords, topics_left_out
@@ -122,7 +122,10 @@ class Search:
         if condition is not None and sources:
             documents = await self._documents.matching(scope, condition)
             scope = Scope(tenant=scope.tenant, sources=scope.sources, documents=documents)
-        rewritten = await self._rewriter.rewrite(question.text, question.history)
+        # A question without a history stands by itself; whether it wants a translation shows when it is searched.
+        rewritten = Rewritten(text=question.text)
+        if question.history:
+            rewritten = await self._rewriter.rewrite(question.text, question.history)
         return _Attempt(
             question=question,
             asked=rewritten.text,
@@ -136,7 +139,9 @@ class Search:
             return
         tuning = self._tuning
         await self._stage(attempt, Stage.QUESTION, attempt.asked, judged_by=attempt.asked)
-        if attempt.translation:
+        if attempt.best < tuning.enough and not attempt.question.history:
+            attempt.translation = (await self._rewriter.rewrite(attempt.asked, ())).translation
+        if attempt.translation and attempt.best < tuning.enough:
             await self._stage(attempt, Stage.QUESTION, attempt.translation, judged_by=attempt.translation)
         if tuning.keywords and attempt.best < tuning.enough:
             counts = await self._passages.term_counts(attempt.scope, question_terms(attempt.asked))
