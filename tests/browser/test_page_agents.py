@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def running() -> AsyncIterator[Suite]:
     """The suite with the keyless reader and an empty source."""
-    async with suite(services=("approval", "retrieval", "orchestrator")) as started:
+    services = ("approval", "retrieval", "orchestrator")
+    async with suite(services=services, PROCTOR_ORCHESTRATOR_MODEL_NETWORKS="127.0.0.0/8") as started:
         (await started.http.post("/v1/sources", json={"name": "handbook"})).raise_for_status()
         yield started
 
@@ -79,7 +80,7 @@ async def test_the_operators_are_shown_and_prompts_kept_in_chinese_and_dark(
     await expect(dialog.locator(".wrong-text")).to_contain_text("not a valid template")
     await dialog.get_by_label("提示词", exact=True).fill("请对 {{ user }} 保持礼貌。")
     await dialog.get_by_role("button", name="保存").click()
-    await expect(page.locator(".prompts")).to_contain_text("礼貌")
+    await expect(page.locator(".prompts").first).to_contain_text("礼貌")
     await page.get_by_role("link", name="assistant").click()
     await expect(page.locator(".marks")).to_contain_text("由运营者设置，只读")
     await expect(page.get_by_role("button", name="编辑")).to_have_count(0)
@@ -96,3 +97,33 @@ async def test_the_operators_are_shown_and_prompts_kept_in_chinese_and_dark(
     await page.get_by_role("button", name="删除").click()
     await page.get_by_role("dialog").get_by_role("button", name="删除").click()
     await expect(page.locator(".agent-row")).not_to_contain_text(["assistant 副本"])
+
+
+async def test_a_model_of_ones_own_is_kept_and_its_key_never_shown(open_page: OpenPage, running: Suite) -> None:
+    page = await open_page(f"{running.base_url}/agents")
+    await page.get_by_role("button", name="New model").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name", exact=True).fill("mine")
+    await dialog.get_by_label("Address, ending in /v1").fill("https://10.0.0.1/v1")
+    await dialog.get_by_label("Key", exact=True).fill("sk-secret")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("leads to a private network")
+    await dialog.get_by_label("Address, ending in /v1").fill("https://127.0.0.1:9/v1")
+    await dialog.get_by_label("sees pictures").check()
+    await dialog.get_by_role("button", name="Save").click()
+    row = page.locator(".panel li", has_text="mine")
+    await expect(row).to_contain_text("https://127.0.0.1:9/v1 · mine · key stored")
+    assert "sk-secret" not in await page.content()
+    await row.get_by_role("button", name="Edit: mine").click()
+    await expect(dialog.get_by_label("sees pictures")).to_be_checked()
+    await expect(dialog.get_by_label("Key", exact=True)).to_have_value("")
+    await dialog.get_by_label("Window in tokens").fill("32000")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_have_count(0)
+    (kept,) = (await running.http.get("/v1/models/own")).json()["models"]
+    assert (kept["window"], kept["has_key"], "vision" in kept["capabilities"]) == (32000, True, True)
+    assert await page.evaluate(CONTRAST) == []
+    assert await page.evaluate(NAMELESS) == []
+    await row.get_by_role("button", name="Delete: mine").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(row).to_have_count(0)

@@ -64,6 +64,10 @@ export class Api {
   syncSite = (source, body) => this.send("POST", `/v1/sources/${part(source)}/sites`, { body, stream: true });
   passage = (id) => this.json("GET", `/v1/passages/${part(id)}`);
   models = () => this.json("GET", "/v1/models");
+  ownModels = () => this.json("GET", "/v1/models/own");
+  createOwnModel = (model) => this.json("POST", "/v1/models/own", { body: model });
+  updateOwnModel = (id, model) => this.json("PUT", `/v1/models/own/${part(id)}`, { body: model });
+  deleteOwnModel = (id) => this.json("DELETE", `/v1/models/own/${part(id)}`);
   tools = () => this.json("GET", "/v1/tools", { query: { page_size: 500 } });
 
   // Agents and prompts

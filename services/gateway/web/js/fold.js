@@ -124,7 +124,7 @@ const HANDLERS = {
       edited: embedded(e.edited_arguments_json), waited: seconds(e.waited), callId: e.call_id,
     }),
   questions_asked: (view, e, meta) =>
-    putApproval(push(view, { kind: "questions", approvalId: e.approval_id, at: meta.at }), e.approval_id, {
+    putApproval(push(view, { kind: "questions", approvalId: e.approval_id, at: meta.at, stepId: meta.stepId }), e.approval_id, {
       kind: "question", state: "pending", callId: e.call_id ?? "", questions: embedded(e.questions_json) ?? [],
       deadline: millis(e.deadline), askedAt: meta.at,
     }),

@@ -18,7 +18,7 @@ export default {
   "call.cancelled": "已取消", "call.outcome_unknown": "结果未知", "call.client": "由客户端执行", "call.asking": "等待您同意",
   searchedFor: "检索“{query}”", retracted: "文字已撤回", retractedText: "已撤回：{reason}", compacted: { one: "1 条较早的消息已摘要", other: "{n} 条较早的消息已摘要" },
   routed: "转给 {choice}", notRouted: "未选择路由", plan: "计划", planned: { one: "计划了 1 个步骤", other: "计划了 {n} 个步骤" }, "plan.simple": "简单", "plan.moderate": "中等", "plan.complex": "复杂", stepsTitle: "步骤", "step.planned": "未开始", "step.running": "进行中", "step.completed": "完成", "step.failed": "失败", modelCalls: { one: "1 次模型调用", other: "{n} 次模型调用" }, continued: "{time} 后继续",
-  approvalTitle: "允许运行“{tool}”吗？", numbered: "{name}（第 {number} 项，共 {of} 项）", approvalAsks: "请求许可", approvalNoReason: "没有说明理由。", allowOnce: "允许一次", allowConversation: "本对话内允许", allowConversationShort: "本对话内允许",
+  approvalTitle: "允许运行“{tool}”吗？", numbered: "{name}（第 {number} 项，共 {of} 项）", approvalWanted: "需要您批准", approve: "批准", approvalAsks: "请求许可", approvalNoReason: "没有说明理由。", allowOnce: "允许一次", allowConversation: "本对话内允许", allowConversationShort: "本对话内允许",
   allowAlways: "始终允许", allowAlwaysShort: "始终允许", deny: "拒绝", editArguments: "修改", runEdited: "按修改后的参数运行", comment: "给模型的说明（可不填）", timeLeft: "剩余 {time}", expiredNow: "时间已到",
   badJson: "不是有效的 JSON:{error}", deciding: "发送中…", decided: "已发送", alreadyDecided: "已有人作出决定。", pendingCount: { one: "1 项等待您决定", other: "{n} 项等待您决定" },
   approvedBy: "{who} 已允许", editedBy: "{who} 修改后允许", deniedBy: "{who} 已拒绝", approvalExpired: "无人及时决定", approvalCancelled: "已撤回", approvalAnswered: "已回答",
@@ -53,4 +53,6 @@ export default {
   "toolPolicy.default": "工具自身的策略", "toolPolicy.allow": "无需询问即可运行", "toolPolicy.ask": "先询问", "toolPolicy.deny": "从不运行", "toolPolicy.quorum": "询问多人", quorum: "人数", group: "群组", everybodyEntitled: "任何有权决定的人", when: "仅当", whenHint: "CEL，例如 args.amount > 100", onlyWhen: "仅当 {when}", fourEyes: "由他人决定", "add.sources": "添加来源", "add.tools": "添加工具", removeRow: "移除 {name}",
   moreSettings: "上限、回答格式、路由", "cap.rounds": "轮次", "cap.tool_calls": "工具调用", "cap.tokens": "令牌", "cap.wall_time": "秒", "cap.cost_micros": "费用（百万分之一）", noCap: "服务默认", outputSchema: "回答格式", outputHint: "JSON Schema；留空则为文本。", routerHint: "包含标签与示例的 JSON；留空则不使用。",
   checkAgent: "检查", agentGood: "没有问题。", saved: "已保存。", edit: "编辑", duplicate: "复制", copyOf: "{name} 副本", deleteAgent: "删除智能体“{name}”及其所有版本？已开始的运行会继续。",
+  ownModels: "您的模型", ownModelsIntro: "与 OpenAI 兼容的端点，仅供您以及您共享的智能体使用。密钥加密保存，不再显示。", newModel: "新建模型", baseUrl: "地址，以 /v1 结尾", upstreamName: "端点上的名称（如不同）", modelApi: "接口", modelKey: "密钥", keyStays: "留空则保留已存的密钥，除非地址有变。", keyStored: "已存密钥", noKey: "无密钥", window: "窗口（令牌）", unknownWindow: "未知", deleteModel: "删除模型“{name}”及其密钥？",
+  "can.tools": "调用工具", "can.vision": "识别图片", "can.json_schema": "遵循 JSON Schema", "can.json_mode": "输出 JSON", "can.reasoning": "推理",
 };

@@ -1,9 +1,10 @@
-// Agents to look at and to make, and the prompts they refer to.
+// Agents to look at and to make, the prompts they refer to, and models of one's own.
 
 import { h, iconButton } from "../dom.js";
 import { t } from "../i18n/index.js";
 import { marks } from "../render/agent-view.js";
 import { confirmed } from "../render/confirm.js";
+import { OwnModels } from "../render/own-models.js";
 import { editPrompt } from "../render/prompt-dialog.js";
 
 /** Whether a caller may keep agents. */
@@ -16,8 +17,9 @@ export class AgentsPage {
     this.app = app;
     this.body = h("div", { class: "agents" }, h("p", { class: "muted" }, t("loading")));
     this.prompts = h("section", { class: "panel prompts", hidden: true });
+    this.models = new OwnModels(app);
     this.make = h("a", { href: "/agents/new", class: "button quiet", hidden: true }, t("newAgent"));
-    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("agents")), h("p", {}, t("agentsIntro")), h("div", { class: "slip-actions head-actions" }, this.make, h("a", { href: "/memories", class: "button quiet" }, t("memories")))), this.body, this.prompts);
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, t("agents")), h("p", {}, t("agentsIntro")), h("div", { class: "slip-actions head-actions" }, this.make, h("a", { href: "/memories", class: "button quiet" }, t("memories")))), this.body, this.prompts, this.models.element);
   }
 
   async start() {
@@ -26,6 +28,7 @@ export class AgentsPage {
       this.make.hidden = !mayWrite(me);
       if (mayWrite(me)) this.#loadPrompts();
     });
+    this.models.load();
     try {
       const { agents = [] } = await this.app.api.agents();
       this.body.replaceChildren(h("ul", { class: "run-list" }, agents.map((agent) => this.#row(agent))));

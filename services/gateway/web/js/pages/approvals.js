@@ -124,7 +124,7 @@ function origin(approval) {
 
 function readApproval(item) {
   return {
-    approvalId: item.approval_id, kind: bare(item.kind, "APPROVAL_KIND_"), state: bare(item.state, "APPROVAL_STATE_"), tool: item.tool ?? "",
+    approvalId: item.approval_id, gate: bare(item.gate, "GATE_"), kind: bare(item.kind, "APPROVAL_KIND_"), state: bare(item.state, "APPROVAL_STATE_"), tool: item.tool ?? "",
     arguments: embedded(item.arguments_json), parameters: embedded(item.parameters_json), digest: item.arguments_digest ?? "",
     reason: item.reason ?? "", policy: item.policy ?? "", deadline: millis(item.deadline), askedAt: millis(item.requested_at),
     decidedBy: item.decided_by ?? "", comment: item.comment ?? "", requestedBy: item.requested_by ?? "", runId: item.run_id ?? "",

@@ -11,6 +11,16 @@ import { numbered } from "./numbered.js";
  * `decide(body)` sends a decision and resolves when it is stored; `now()` is the server's clock. The card stays until the
  * run's own event says how the request ended.
  */
+/** The tool by which a workflow asks people; nothing runs but what comes after it. */
+const ASKING = "request_approval";
+/** Gates that ask at every call, whatever was allowed before. */
+const ALWAYS = new Set(["ask_always", "quorum"]);
+
+/** What a slip is headed by. */
+export function titleOf(approval) {
+  return approval.tool === ASKING ? t("approvalWanted") : t("approvalTitle", { tool: approval.tool });
+}
+
 export class ApprovalCard {
   #form = null;
   #buttons = [];
@@ -19,14 +29,14 @@ export class ApprovalCard {
     this.approval = approval;
     this.decide = decide;
     this.status = h("p", { class: "slip-status", role: "status" });
-    this.body = h("div", { class: "slip-body" }, argumentParts(approval));
+    this.body = h("div", { class: "slip-body" }, this.#shown());
     this.comment = h("input", { type: "text", class: "slip-comment", placeholder: t("comment"), "aria-label": t("comment"), maxlength: "4096" });
-    this.actions = h("div", { class: "slip-actions", role: "group", "aria-label": t("approvalTitle", { tool: approval.tool }) });
+    this.actions = h("div", { class: "slip-actions", role: "group", "aria-label": titleOf(approval) });
     this.countdown = new Countdown(approval, now, () => this.#lock(t("expiredNow")));
     this.element = h(
       "section",
-      { class: "slip", tabindex: "-1", "aria-label": t("approvalTitle", { tool: approval.tool }), dataset: { approval: approval.approvalId } },
-      h("header", {}, icon("approvals"), h(heading, {}, t("approvalTitle", { tool: approval.tool })), this.countdown.element),
+      { class: "slip", tabindex: "-1", "aria-label": titleOf(approval), dataset: { approval: approval.approvalId } },
+      h("header", {}, icon("approvals"), h(heading, {}, titleOf(approval)), this.countdown.element),
       h("p", { class: "slip-reason" }, approval.reason || t("approvalNoReason")),
       this.body,
       this.comment,
@@ -38,7 +48,7 @@ export class ApprovalCard {
 
   /** Names the slip: among several of one tool, by its number too. */
   place(number, of) {
-    this.element.setAttribute("aria-label", numbered(t("approvalTitle", { tool: this.approval.tool }), number, of));
+    this.element.setAttribute("aria-label", numbered(titleOf(this.approval), number, of));
     this.actions.setAttribute("aria-label", this.element.getAttribute("aria-label"));
   }
 
@@ -47,11 +57,24 @@ export class ApprovalCard {
     this.countdown.stop();
   }
 
+  /** The arguments as people read them; of a workflow's question the message is the reason, which stands above. */
+  #shown() {
+    if (this.approval.tool !== ASKING) return argumentParts(this.approval);
+    const details = this.approval.arguments?.details;
+    return details && Object.keys(details).length > 0 ? argumentParts({ arguments: details }) : [];
+  }
+
   #offer() {
+    const asking = this.approval.tool === ASKING;
+    const remembers = !asking && !ALWAYS.has(this.approval.gate);
     this.#setActions(
-      button("allow", t("allowOnce"), () => this.#send({ decision: "approve", remember: "once" })),
-      button("quiet", t("allowConversationShort"), () => this.#send({ decision: "approve", remember: "conversation" }), t("allowConversation")),
-      button("quiet", t("allowAlwaysShort"), () => this.#send({ decision: "approve", remember: "always" }), t("allowAlways")),
+      button("allow", t(asking ? "approve" : "allowOnce"), () => this.#send({ decision: "approve", remember: "once" })),
+      ...(remembers
+        ? [
+          button("quiet", t("allowConversationShort"), () => this.#send({ decision: "approve", remember: "conversation" }), t("allowConversation")),
+          button("quiet", t("allowAlwaysShort"), () => this.#send({ decision: "approve", remember: "always" }), t("allowAlways")),
+        ]
+        : []),
       button("quiet", t("editArguments"), () => this.#edit()),
       button("deny", t("deny"), () => this.#send({ decision: "deny" })),
     );
@@ -70,7 +93,7 @@ export class ApprovalCard {
 
   #leaveEditing() {
     this.#form = null;
-    this.body.replaceChildren(...argumentParts(this.approval));
+    this.body.replaceChildren(...this.#shown());
     this.#offer();
     this.#buttons[0].focus({ preventScroll: true });
   }

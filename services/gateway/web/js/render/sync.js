@@ -1,8 +1,8 @@
 // Keeping a container's children in step with a list, touching only what changed.
 
 /**
- * Each item becomes one node made by `render(item, index, old)`; a node is kept while `same(before, now)` says so. A remade
- * node keeps which of its `<details>` are open.
+ * Each item becomes one node made by `render(item, index, old)`; a node is kept while `same(before, now)` says so. In a remade
+ * node those `<details>` that the reader opened or shut stay so; the others are as they were made.
  */
 export class SyncedList {
   #items = [];
@@ -19,6 +19,7 @@ export class SyncedList {
       const old = this.#nodes[index];
       if (old && this.same(this.#items[index], item)) return;
       const node = this.render(item, index);
+      for (const part of detailsOf(node)) part.dataset.made = part.open ? "open" : "shut";
       if (old) {
         keepOpen(old, node);
         old.replaceWith(node);
@@ -31,7 +32,11 @@ export class SyncedList {
 }
 
 function keepOpen(old, node) {
-  const before = [old, ...old.querySelectorAll("details")].filter((item) => item.localName === "details");
-  const after = [node, ...node.querySelectorAll("details")].filter((item) => item.localName === "details");
-  if (before.length === after.length) before.forEach((item, index) => { after[index].open = item.open; }); // else it is not known which is which
+  const [before, after] = [detailsOf(old), detailsOf(node)];
+  if (before.length > after.length) return; // it is not known which is which
+  before.forEach((item, index) => {
+    if (item.open !== (item.dataset.made === "open")) after[index].open = item.open;
+  });
 }
+
+const detailsOf = (node) => [node, ...node.querySelectorAll("details")].filter((item) => item.localName === "details");

@@ -6,12 +6,17 @@ import { answeredPart } from "./answers.js";
 import { callRow } from "./call.js";
 import { routeScores } from "./route.js";
 
+/** Nodes of a workflow whose summary is the result of the call that stands under them. */
+const TOLD_BY_CALLS = new Set(["tool", "code", "http", "question", "approval"]);
 const STEP_TONES = { completed: "done", failed: "failed" };
 
 /** Makes the row of an item of `trailItems`. */
 export function row(item) {
   return ROWS[item.entry.kind]?.(item.entry, item) ?? h("li", { hidden: true });
 }
+
+/** Whether what stands under a step says what its summary would say again. */
+const tellsItself = (step, children) => children.some(({ entry }) => entry.kind === "text" || (entry.kind === "call" && TOLD_BY_CALLS.has(step.kind)));
 
 const plain = (kind, ...children) => h("li", { class: `row row-${kind}` }, ...children);
 
@@ -43,7 +48,7 @@ const ROWS = {
           h("span", { class: "row-time" }, formatSeconds(step.took)),
         ),
         children.length > 0 ? h("ol", { class: "trail" }, children.map(row)) : null,
-        step.summary && !children.some((child) => child.entry.kind === "text") ? h("p", { class: "remark" }, step.summary) : null,
+        step.summary && (step.state === "failed" || !tellsItself(step, children)) ? h("p", { class: "remark" }, step.summary) : null,
       ),
     ),
   questions: (entry, { approval }) =>
