@@ -18,8 +18,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.mcp.connection import Unreachable
 from services.orchestrator.mcp.ports import Link
+from services.orchestrator.tools.ports import Consent
 from tests.support.clock import FakeClock
-from tests.support.mcp_kit import ANN, STDIO, desk, http_server, local_server, serving, start_http, until
+from tests.support.mcp_kit import (
+    ANN,
+    ROOT,
+    STDIO,
+    desk,
+    http_server,
+    local_server,
+    questions,
+    serving,
+    start_http,
+    until,
+)
 from tests.support.mcp_server import server as desk_server
 
 BOB = replace(ANN, tenant="t2", user="bob")
@@ -257,3 +269,20 @@ async def test_servers_of_known_tenants_are_listed_before_any_run(tmp_path: Path
             await asyncio.wait({watching})
 
         assert mine.servers.listed("t2") == set()
+
+
+async def test_the_first_server_of_the_docs_runs_as_it_is_told(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
+    config = page.split("```toml\n", 2)[1].split("```")[0]
+    config = config.replace('"python"', f'"{sys.executable}"').replace('"examples/', f'"{ROOT}/examples/')
+    async with desk(tmp_path, config) as mine:
+        reading = (await mine.tool("desk__read_ticket")).definition
+        paused = await mine.call("desk__make_ticket", title="The door squeaks")
+        assert paused.questions is not None
+        made = await mine.answer("desk__make_ticket", paused.questions, {"priority": "high"}, title="The door squeaks")
+        read = await mine.call("desk__read_ticket", number=2)
+
+    assert reading.consent is Consent.ALLOW
+    assert questions(paused.questions)[0]["options"] == ["low", "high"]
+    assert made.text == "Ticket 2 is made."
+    assert "open, high priority" in read.text
