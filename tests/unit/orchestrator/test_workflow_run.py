@@ -401,3 +401,62 @@ async def test_what_doubles_in_a_loop_ends_at_a_size() -> None:
         """
     )
     assert "the limit is 65536" in await run.answer()
+
+
+async def test_when_a_branch_fails_the_others_are_given_up_and_told() -> None:
+    begun = asyncio.Event()
+
+    async def slow(arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def breaking(arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        await begun.wait()
+        return ToolResult(text="broken", failed=True)
+
+    run = workflow_bench(
+        """
+        nodes:
+          begin: {type: start, next: fork}
+          fork: {type: parallel, branches: [left, right], join: done}
+          left: {type: tool, tool: act, arguments: {query: x}, next: done}
+          right: {type: tool, tool: look, arguments: {query: x}, next: done}
+          done: {type: end}
+        """,
+        FakeTool(name="act", work=slow, effect=Effect.SIDE_EFFECT),
+        FakeTool(name="look", work=breaking),
+    )
+    with pytest.raises(ExceptionGroup) as caught:
+        await run.run()
+    assert "node 'right' failed: broken" in str(caught.value.exceptions[0])
+    assert run.stand.statuses() == {"left-1": "OUTCOME_UNKNOWN", "right-1": "FAILED"}
+    told = {event.step_id: event.failed for event in run.stand.journal.of(StepFinished)}
+    assert told == {"begin": False, "fork": False, "left": True, "right": True}
+    assert run.leg.progress.branches == {}
+
+
+async def test_a_workflow_that_only_computes_lets_others_have_their_turn() -> None:
+    run = workflow_bench(
+        """
+        steps: 400
+        state: {n: 0}
+        nodes:
+          begin: {type: start, next: count}
+          count: {type: state, set: {n: state.n + 1}, next: enough}
+          enough: {type: condition, branches: [{when: state.n > 150, next: done}], else: count}
+          done: {type: end, output: "{{ state.n }}"}
+        """
+    )
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    assert await run.answer() == "151"
+    beside.cancel()
+    assert turns > 150

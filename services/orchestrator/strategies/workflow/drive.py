@@ -56,16 +56,30 @@ class Drive:
         Raises WorkflowNodeFailed and StepLimitReached, alone or in a group, besides what stops a run.
         """
         self._sync()
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            for key, thread in self._position.threads.items():
-                if not thread.forked:
-                    group.create_task(self._go(key))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for key, thread in self._position.threads.items():
+                    if not thread.forked:
+                        group.create_task(self._go(key))
+        except ExceptionGroup as failures:
+            if failures.subgroup((Fenced, RunCancelRequested)) is None:
+                await self._give_up_others()
+            raise
         return self._end
+
+    async def _give_up_others(self) -> None:
+        """Tell of the steps that were at work when another one failed, and settle what they had open."""
+        for thread in self._position.threads.values():
+            if thread.entered and not thread.forked:
+                step = self._step(thread, self._workflow.nodes[thread.at])
+                await self._calls.give_up(step)
+                self._finished(step, "given up, for another node failed", failed=True)
 
     async def _go(self, key: str) -> None:
         """Walk one thread as far as it goes; the last one to come to a join goes on as the one that forked."""
         while True:
+            await self._breathe()
             thread = self._position.threads[key]
             if thread.at == thread.join:
                 if not self._joined(key):
@@ -85,6 +99,12 @@ class Drive:
                     return
                 case Went():
                     continue
+
+    async def _breathe(self) -> None:
+        """Let others have their turn: nodes that only compute never wait for anything."""
+        if self._leg.journal.congested:
+            await self._leg.journal.settle()
+        await asyncio.sleep(0)
 
     # --- branches -------------------------------------------------------------------------------------------------
 
@@ -120,6 +140,7 @@ class Drive:
             await self._calls.give_up(step)
             if not node.on_error:
                 self._finished(step, failure.message, failed=True)
+                thread.entered = False  # it is over, nothing is to be given up
                 raise WorkflowNodeFailed(node, failure.message) from failure
             self._position.results[node.node_id] = self._reads.kept(node.node_id, {"error": failure.message})
             self._finished(step, failure.message, failed=True, target=node.on_error)
