@@ -254,6 +254,7 @@ class _Orchestrator:
         )
         self._opened = opened = opened_tools(settings.config_file, os.environ)
         toolbox = Toolbox((*own_tools(needs), *opened.tools), (self._mcp, opened.services))
+        consents.abandoned = toolbox.abandon
         consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from opentelemetry.trace import Tracer
 
 from services.chassis import names
 from services.chassis.canonical import canonical_json
+from services.chassis.identity import Principal
 from services.orchestrator import outcomes
 from services.orchestrator.domain.events import (
     ApprovalRequested,
@@ -103,6 +104,8 @@ class Consents:
     def __init__(self, approvals: Approvals, tracer: Tracer) -> None:
         self._approvals = approvals
         self._tracer = tracer
+        # Told (principal, tool, state) of each question of a tool that is withdrawn.
+        self.abandoned: Callable[[Principal, str, bytes], Awaitable[None]] = _nobody
 
     async def ask(
         self, leg: Leg, pending: Pending, kind: PauseKind, decision: GateDecision, parameters_json: bytes
@@ -224,6 +227,12 @@ class Consents:
         for pending in leg.progress.waiting:
             if pending.approval_id:
                 await self._approvals.cancel(leg.spec.principal, pending.approval_id)
+            if pending.tool_state:
+                await self.abandoned(leg.spec.principal, pending.call.name, pending.tool_state)
+
+
+async def _nobody(principal: Principal, tool: str, state: bytes) -> None:
+    """Stand in until someone wants to know."""
 
 
 def _asked(pending: Pending, record: ApprovalRecord, parameters_json: bytes) -> Fact:

@@ -84,6 +84,12 @@ class McpTool:
                 span.set_status(StatusCode.ERROR)
             return result
 
+    async def abandon(self, state: bytes) -> None:
+        """Stop a call that is kept open; one whose state is with the run has nothing open."""
+        kept = self._kept.take(json.loads(state).get("token", ""))
+        if kept is not None:
+            await kept.stop()
+
     async def _run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         call = OpenCall(_progress_of(context))
         if context.resumed is None:

@@ -181,6 +181,15 @@ class Conditional(Protocol):
 
 
 @runtime_checkable
+class Abandonable(Protocol):
+    """What a tool implements beside Tool when something stays open while its questions wait for an answer."""
+
+    async def abandon(self, state: bytes) -> None:
+        """Let go of what was left open with `state`: nobody will answer."""
+        ...
+
+
+@runtime_checkable
 class Tailored(Protocol):
     """What a tool implements beside Tool when it looks different to different principals."""
 
@@ -243,6 +252,12 @@ class Toolbox:
             if tool := await provider.find(principal, name):
                 return tool
         return None
+
+    async def abandon(self, principal: Principal, name: str, state: bytes) -> None:
+        """Tell a tool that its questions will not be answered. Raises ServiceError as `find` does."""
+        tool = await self.find(principal, name)
+        if isinstance(tool, Abandonable):
+            await tool.abandon(state)
 
     @property
     def names(self) -> tuple[str, ...]:

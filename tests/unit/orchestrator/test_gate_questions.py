@@ -153,6 +153,22 @@ async def test_a_restart_asks_nothing_twice_and_the_answer_still_finds_the_tool(
     assert len(tool.executions) == 2
 
 
+async def test_a_tool_hears_that_its_question_is_withdrawn() -> None:
+    b, _ = asking_bench(Asking())
+    told: list[tuple[str, bytes]] = []
+
+    async def abandoned(principal: Principal, name: str, state: bytes) -> None:
+        told.append((name, state))
+
+    b.gate._consents.abandoned = abandoned
+    b.propose(tool_call("c1", "order", query="cup"))
+    await b.gate.work_off(b.leg)
+    await b.gate._consents.withdraw(b.leg)
+
+    assert told == [("order", b'{"step":1}')]
+    assert len(b.approvals.cancelled) == 1
+
+
 async def test_a_crash_behind_the_answer_is_told_as_unknown_and_nothing_runs_again() -> None:
     async def dies(arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         if context.resumed is not None:

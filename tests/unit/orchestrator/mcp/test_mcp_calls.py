@@ -100,6 +100,24 @@ async def test_a_call_that_nobody_comes_back_for_is_stopped() -> None:
     assert kept.take(token) is None
 
 
+async def test_a_call_whose_run_is_stopped_is_let_go() -> None:
+    stopped = asyncio.Event()
+
+    async def waits(caller: Questioned) -> CallToolResult:
+        try:
+            return await asks(caller)
+        finally:
+            stopped.set()
+
+    mine = tool(waits, KeptCalls(SequentialIds()))
+    paused = await run(mine)
+    assert paused.questions is not None
+
+    await mine.abandon(paused.questions.state)
+
+    assert stopped.is_set()
+
+
 async def test_there_is_an_end_to_what_is_kept_open_and_then_a_question_is_cancelled() -> None:
     kept = KeptCalls(SequentialIds())
     calls = [OpenCall(lambda *told: None) for _ in range(MOST_KEPT)]
