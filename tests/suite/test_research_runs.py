@@ -35,6 +35,12 @@ off_topic_text = "{HELP}"
 topic = ["How much is the mileage allowance?"]
 small_talk = ["Hello!", "Thank you."]
 amounts = {{ description = "Asks for amounts of money.", hint = "Give amounts in EUR." }}
+
+[agents.front]
+[agents.front.router]
+classifier = "embeddings"
+[agents.front.router.labels]
+topic = ["How much is the mileage allowance?"]
 """
 
 
@@ -168,3 +174,20 @@ async def test_a_router_without_an_answer_lets_the_agent_answer(running: Suite, 
     decided = of(events, "route_decided")[0]
     assert (decided["choice"], answer_text(events)) == ("", "The agent's answer.")
     assert "no scores" in decided["explanation"]
+
+
+async def test_a_router_whose_embedder_is_not_configured_says_so_and_lets_the_agent_answer(
+    running: Suite, upstream: Upstream
+) -> None:
+    upstream.default = say("The agent's answer.")
+    events = await ask(running, "What is the mileage rate?", agent_id="front")
+    decided = of(events, "route_decided")[0]
+    assert (decided["choice"], answer_text(events)) == ("", "The agent's answer.")
+    assert "no embedder is configured" in decided["explanation"]
+
+
+async def test_an_inline_agent_with_a_wrong_router_is_refused_with_what_is_wrong(running: Suite) -> None:
+    agent = {"name": "mine", "router_json": {"labels": {"small_talk": ["Hello!"]}}}
+    reply = await running.http.post("/v1/runs", json={"input": "Hi", "inline_agent": agent})
+    assert reply.status_code == 400, reply.text
+    assert "labels must have 'topic'" in reply.text

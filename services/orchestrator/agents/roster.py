@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from services.chassis.errors import FieldViolation, InvalidRequest
 from services.chassis.identity import Principal
 from services.orchestrator.agents.keeping import Operators
 from services.orchestrator.agents.ports import DefinitionStore, PromptNotFound
+from services.orchestrator.agents.problems import form_problems, router_problems
 from services.orchestrator.domain.agent import Agent, Prompt
 
 
@@ -55,7 +57,13 @@ class Roster:
         return await self._complete(principal, agent, agent.owner)
 
     async def inline(self, principal: Principal, agent: Agent) -> Agent:
-        """Return the agent of one request with its prompt in place. Raises PromptNotFound."""
+        """Return the agent of one request with its prompt in place. Raises PromptNotFound, InvalidRequest."""
+        violations = [
+            FieldViolation(field=f"inline_agent.{problem.field}", description=problem.description)
+            for problem in (*form_problems(agent), *router_problems(agent))
+        ]
+        if violations:
+            raise InvalidRequest(f"the agent is wrong: {violations[0].description}", violations=violations)
         named = replace(agent, agent_id="inline", name=agent.name or "inline", owner=principal.user)
         return await self._complete(principal, named, principal.user)
 
