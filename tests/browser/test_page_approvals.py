@@ -219,3 +219,41 @@ async def test_what_a_program_must_answer_is_shown_and_not_offered(page: Page, g
     await page.goto(f"{gateway.url}/approvals")
     await expect(page.locator(".record")).to_contain_text("Waits for the program that asked")
     await expect(page.locator(".slip")).to_have_count(0)
+
+
+async def test_a_workflow_asks_for_approval_in_its_own_words(page: Page, gateway: FakeGateway) -> None:
+    message = "A trip for EUR 4000 needs your approval."
+
+    def trip(run: FakeRun) -> None:
+        run.emit("step_started", step_id="approve", title="Head of department", kind="approval")
+        arguments = {"message": message, "details": {"cost": 4000}}
+        run.emit(
+            "tool_call_proposed",
+            call={"call_id": "c1", "name": "request_approval", "arguments_json": arguments, "reason": message},
+        )
+        decision = run.ask("c1", "request_approval", arguments, message)
+        run.emit("run_completed", text=decision["decision"], message_id="m")
+
+    gateway.scripts["Trip"] = trip
+    turn = await ask(page, "Trip to Munich")
+    card = page.get_by_role("region", name="Your approval is asked")
+    await expect(card.locator(".slip-reason")).to_have_text(message)
+    await expect(card.locator(".slip-body")).to_contain_text('"cost": 4000')
+    await expect(card.locator(".slip-body")).not_to_contain_text("message")
+    await expect(card.get_by_role("button")).to_have_text(["Approve", "Edit", "Deny"])
+    await card.get_by_role("button", name="Approve").click()
+    await finished(turn)
+    await expect(turn.locator(".prose")).to_have_text("approve")
+
+
+async def test_what_asks_at_every_call_offers_no_rule(page: Page, gateway: FakeGateway) -> None:
+    gateway.approvals["g1"] = {
+        "approval_id": "g1",
+        "kind": "APPROVAL_KIND_TOOL",
+        "state": "APPROVAL_STATE_PENDING",
+        "gate": "GATE_QUORUM",
+        "tool": "pay",
+        "run_id": "r1",
+    }
+    await page.goto(f"{gateway.url}/approvals")
+    await expect(page.locator(".slip").get_by_role("button")).to_have_text(["Allow once", "Edit", "Deny"])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
+
+from tests.support.fake_gateway import FakeGateway
+from tests.support.fake_run import FakeRun
+from tests.support.page_actions import ask
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -54,3 +58,28 @@ async def test_text_that_is_replaced_is_read_anew(page: Page) -> None:
       });
     }"""
     assert await page.evaluate(script) == ["abcd", "xy", ""]
+
+
+async def test_a_step_folds_when_it_ends_unless_the_reader_opened_it(page: Page, gateway: FakeGateway) -> None:
+    def steps(run: FakeRun) -> None:
+        for step in ("one", "two"):
+            run.emit("step_started", step_id=step, title=f"Step {step}", kind="agent")
+            run.emit("answer_delta", step_id=step, text=f"Words of {step}.", model_call_id=step)
+        for step in ("one", "two"):
+            run.wait_for(step)
+            run.emit("step_finished", step_id=step, duration="1s")
+        run.wait_for("end")
+        run.emit("run_completed", text="Done.", message_id="m")
+
+    gateway.scripts["Steps"] = steps
+    turn = await ask(page, "Steps please")
+    one, two = (turn.locator(".row-step", has_text=f"Step {name}") for name in ("one", "two"))
+    await expect(one.locator(".remark")).to_be_visible()
+    gateway.release("one")
+    await expect(one.locator(".remark")).to_be_hidden()
+    await expect(two.locator(".remark")).to_be_visible()
+    await one.locator("summary").click()
+    gateway.release("two")
+    await expect(two.locator(".remark")).to_be_hidden()
+    await expect(one.locator(".remark")).to_be_visible()
+    gateway.release("end")
