@@ -314,6 +314,7 @@ class _Orchestrator:
             there=agents.agents,
             operators=operators.list(),
             catalogue=models.catalogue,
+            guards=self._guards,
         )
         composed = compose_strategies(means)
         toolbox.provide(composed.workflows)

@@ -13,6 +13,7 @@ from services.orchestrator.domain.agent import Agent, AgentType, ToolBinding
 from services.orchestrator.domain.events import StepFinished, StepStarted
 from services.orchestrator.domain.messages import Role, text_message
 from services.orchestrator.domain.state import Phase
+from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
 from services.orchestrator.models.ports import ModelReply
@@ -106,6 +107,7 @@ def workflow_bench(
     agents: dict[str, Agent] | None = None,
     bindings: tuple[ToolBinding, ...] = (),
     model: ScriptedModel | None = None,
+    guards: Guards | None = None,
     **spec: Any,
 ) -> WorkflowBench:
     """Return a run of `workflow_yaml` before its first node; the workflow must be one that may be saved."""
@@ -127,5 +129,5 @@ def workflow_bench(
     strategies: dict[AgentType, Strategy] = dict.fromkeys(AgentType, direct)
     calls = Calls(toolbox, stand.gate)
     nodes = Nodes(AgentNodes(FakeAgents(agents or {}), Offers(toolbox, 100), calls, FakeCatalogue(), strategies), calls)
-    strategies[AgentType.WORKFLOW] = WorkflowStrategy(nodes, calls, sleep)
+    strategies[AgentType.WORKFLOW] = WorkflowStrategy(nodes, calls, guards or Guards(()), sleep)
     return WorkflowBench(stand=stand, strategy=strategies[AgentType.WORKFLOW], waits=waits)

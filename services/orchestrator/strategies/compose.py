@@ -10,6 +10,7 @@ from services.orchestrator.agents.prepare import Preparer
 from services.orchestrator.consult import Consultant
 from services.orchestrator.domain.agent import Agent, AgentType
 from services.orchestrator.gate import Gate
+from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.loop import Loop
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.offer import Offers
@@ -48,6 +49,7 @@ class Means:
     there: AgentsThere
     operators: Sequence[Agent]
     catalogue: Catalogue
+    guards: Guards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def compose_strategies(means: Means) -> Composed:
     # Workflows lead agents of every kind, other workflows among them; routers stand before whole runs only.
     calls = Calls(means.toolbox, means.gate)
     agents = AgentNodes(means.agents, means.offers, calls, means.catalogue, strategies)
-    workflow = WorkflowStrategy(Nodes(agents, calls), calls)
+    workflow = WorkflowStrategy(Nodes(agents, calls), calls, means.guards)
     strategies[AgentType.WORKFLOW] = workflow
     router = Router(
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,9 @@ from services.chassis.errors import InvalidRequest
 from services.orchestrator.domain.agent import Agent, ToolBinding, ToolPolicy
 from services.orchestrator.domain.events import AnswerDelta, Notice, StepFinished, StepStarted, ToolCallProposed
 from services.orchestrator.domain.messages import Budget, OutputFormat
+from services.orchestrator.guardrails.guards import Guards
+from services.orchestrator.guardrails.patterns import Patterns
+from services.orchestrator.guardrails.ports import Check, Checked, FailMode, Guardrail, Stage
 from services.orchestrator.strategies.workflow.outcome import OutputMisses, StepLimitReached, WorkflowNodeFailed
 from services.orchestrator.tools.ports import Effect, ToolContext, ToolResult
 from tests.support.orchestrator_kit import FakeTool, ScriptedModel, answering, messages_of, reply, tool_call
@@ -460,3 +464,39 @@ async def test_a_workflow_that_only_computes_lets_others_have_their_turn() -> No
     assert await run.answer() == "151"
     beside.cancel()
     assert turns > 150
+
+
+def guards(check: Check) -> Guards:
+    stages = frozenset({Stage.OUTPUT})
+    return Guards([Guardrail(name="house", check=check, stages=stages, fail=FailMode.CLOSED)])
+
+
+ECHO = """
+nodes:
+  begin: {type: start, next: look}
+  look: {type: tool, tool: look, arguments: {query: x}, next: done}
+  done: {type: end, OUTPUT}
+"""
+
+
+async def test_what_a_tool_said_passes_the_guardrails_before_it_is_the_answer() -> None:
+    refusing = Patterns([re.compile("secret")], "it names a secret")
+    text = ECHO.replace("OUTPUT", 'output: "{{ nodes.look.text }}"')
+    run = workflow_bench(text, looking("the secret is 7"), guards=guards(refusing))
+    answer = await run.answer()
+    assert "7" not in answer
+    assert "it names a secret" in answer
+    assert [e.text for e in run.stand.journal.of(AnswerDelta)] == [answer]
+    assert "guardrail" in {notice.code for notice in run.stand.journal.of(Notice)}
+    assert await workflow_bench(text, looking("all well"), guards=guards(refusing)).answer() == "all well"
+
+
+async def test_a_value_goes_with_the_text_that_a_guardrail_changed() -> None:
+    class Masking:
+        async def judge(self, text: str, stage: Stage, tenant: str) -> Checked:
+            return Checked(text=text.replace("7", "*"), changes=("numbers",))
+
+    text = ECHO.replace("OUTPUT", 'value: {said: "{{ nodes.look.text }}"}')
+    _, answer = await workflow_bench(text, looking("it is 7"), guards=guards(Masking())).run()
+    assert answer is not None
+    assert (answer.text, answer.value_json) == ('{"said":"it is *"}', b"")

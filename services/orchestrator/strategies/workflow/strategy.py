@@ -7,9 +7,13 @@ import json
 from datetime import timedelta
 
 from services.chassis.canonical import canonical_json
-from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
+from services.orchestrator.domain.events import AnswerDelta, Notice, StageChanged
+from services.orchestrator.domain.events import Stage as RunStage
 from services.orchestrator.domain.messages import Message, Role, TextPart, Usage
 from services.orchestrator.domain.state import Phase
+from services.orchestrator.guardrails.guarded_model import REFUSAL
+from services.orchestrator.guardrails.guards import NOTICE, Guards
+from services.orchestrator.guardrails.ports import Stage
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
 from services.orchestrator.models.ports import CallTiming, ModelReply
@@ -26,9 +30,10 @@ from services.orchestrator.workflow.validate import checked
 class WorkflowStrategy:
     """Walks the graph of the leg's agent. All that it knows is in the leg's progress."""
 
-    def __init__(self, nodes: Nodes, calls: Calls, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, nodes: Nodes, calls: Calls, guards: Guards, sleep: Sleep = asyncio.sleep) -> None:
         self._nodes = nodes
         self._calls = calls
+        self._guards = guards
         self._sleep = sleep
 
     async def run(self, leg: Leg) -> tuple[LoopEnd, ModelReply | None]:
@@ -54,7 +59,20 @@ class WorkflowStrategy:
         end = await drive.run()
         if end is None:
             return LoopEnd.WAITING, None
-        return LoopEnd.ANSWERED, _answer(leg, _formed(leg, end))
+        return LoopEnd.ANSWERED, _answer(leg, await self._judged(leg, _formed(leg, end)))
+
+    async def _judged(self, leg: Leg, end: Ended) -> Ended:
+        """Return the end as the guardrails let it pass: it may hold what tools said, which no model has answered."""
+        tenant = leg.spec.principal.tenant
+        judged = await self._guards.judge(end.text, Stage.OUTPUT, tenant, self._guards.of(Stage.OUTPUT, tenant))
+        for notice in judged.notices:
+            leg.journal.delta(Notice(code=NOTICE, text=notice), step_id=leg.step_id)
+        if judged.refusal:
+            text = f"The answer was withheld: {judged.refusal}"
+            leg.journal.delta(Notice(code=NOTICE, text=text), step_id=leg.step_id)
+            return Ended(text=REFUSAL.format(reason=judged.refusal))
+        # A value that was not judged itself must not carry what its text may not.
+        return end if judged.text == end.text else Ended(text=judged.text)
 
 
 def _asked(leg: Leg) -> str:
@@ -81,11 +99,11 @@ def _answer(leg: Leg, end: Ended) -> ModelReply:
     progress = leg.progress
     # As before a model's last words: had we died in the middle of them, the next owner withdraws them.
     progress.phase = Phase.CLOSING
-    leg.save(StageChanged(stage=Stage.THINKING, text="Putting the answer together"))
+    leg.save(StageChanged(stage=RunStage.THINKING, text="Putting the answer together"))
     progress.answer = end.text
     if end.text:
         leg.journal.delta(AnswerDelta(text=end.text, model_call_id=progress.next_call_id), step_id=leg.step_id)
-        leg.journal.delta(StageChanged(stage=Stage.ANSWERING, text="Answering"), step_id=leg.step_id)
+        leg.journal.delta(StageChanged(stage=RunStage.ANSWERING, text="Answering"), step_id=leg.step_id)
     progress.messages.append(Message(role=Role.ASSISTANT, parts=(TextPart(text=end.text),) if end.text else ()))
     return ModelReply(
         text=end.text,
