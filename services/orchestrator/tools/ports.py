@@ -255,7 +255,7 @@ class Toolbox:
 
     async def abandon(self, principal: Principal, name: str, state: bytes) -> None:
         """Tell a tool that its questions will not be answered. Raises ServiceError as `find` does."""
-        tool = await self.find(principal, name)
+        tool: object = await self.find(principal, name)
         if isinstance(tool, Abandonable):
             await tool.abandon(state)
 
