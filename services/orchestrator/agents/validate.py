@@ -94,7 +94,7 @@ class AgentChecker:
         found = [*name_problems(value.name), *form_problems(value), *self._model_problems(principal, value, before)]
         found += tool_problems(value, known)
         found += [problem async for problem in self._prompt_problems(principal, value, known)]
-        found += await self._source_problems(principal, value)
+        found += await self._source_problems(principal, value, before)
         if value.tools:
             for problem in await self._policies.check_policies(principal, value.tools):
                 found.append(at(problem.field.replace("bindings[", "tools[", 1), problem.description))
@@ -135,10 +135,13 @@ class AgentChecker:
         for problem in template_problems(self._prompts, template, runnable(value, known)):
             yield at(field, problem)
 
-    async def _source_problems(self, principal: Principal, value: Agent) -> list[FieldViolation]:
+    async def _source_problems(self, principal: Principal, value: Agent, before: Agent | None) -> list[FieldViolation]:
         if not value.sources:
             return []
-        known = await self._sources.source_names(principal)
+        known = set(await self._sources.source_names(principal))
+        if before is not None and before.owner != principal.user:
+            # Who changes another's agent may not see what its owner reads in private.
+            known |= {binding.source for binding in before.sources}
         found = []
         seen: set[str] = set()
         for place, binding in enumerate(value.sources):

@@ -103,7 +103,7 @@ class World:
         return self.policy_problems
 
     async def source_names(self, principal: Principal) -> frozenset[str]:
-        return frozenset({"handbook", "s1"})
+        return frozenset({"handbook", "s1"} | ({"diary"} if principal.user == "ann" else set()))
 
     async def known(self, principal: Principal) -> Tools:
         names = ("search", "run_code", "current_time", "ask_user", "crm__find")
@@ -342,6 +342,16 @@ async def test_an_admin_keeps_the_owners_model_without_being_able_to_choose_it(b
     assert changed.model == "own-1"
     with pytest.raises(InvalidRequest, match="own-1"):
         await keeper.create(ADMIN, agent("other", model="own-1"))
+
+
+async def test_an_admin_leaves_the_owners_private_sources_in_place(bench: Bench) -> None:
+    keeper = bench.agents.agents
+    private = (SourceBinding(source="diary"),)
+    await keeper.create(ANN, agent(sources=private))
+    changed = await keeper.update(ADMIN, "finance", agent(sources=private, description="Mended."))
+    assert changed.sources == private
+    with pytest.raises(InvalidRequest, match="no source 'diary'"):
+        await keeper.create(ADMIN, agent("other", sources=private))
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
