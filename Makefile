@@ -144,6 +144,10 @@ check-tree:
 bench: $(STAMPS)/test ## Run the benchmarks
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python "$$each"; done
 
+.PHONY: bench-peers
+bench-peers: $(STAMPS)/test ## Measure Proctor beside other products (installs them under .bench; PEERS="NAME …")
+	@$(BIN)/python -m benchmarks.peers $(PEERS)
+
 # --- Upkeep ----------------------------------------------------------------------------------------------------------
 
 .PHONY: protos

@@ -20,7 +20,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.streaming.client import ask_all
-from benchmarks.streaming.suite import start_upstream
+from benchmarks.streaming.processes import start_upstream
 from services.chassis.telemetry import Exporter, Telemetry, TelemetrySettings, no_telemetry, open_telemetry
 from tests.support.platform import test_platform
 from tests.support.suite import Suite, suite

@@ -1,0 +1,1 @@
+"""Other products under the same measurement."""

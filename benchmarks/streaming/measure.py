@@ -1,0 +1,151 @@
+"""What is measured of a streaming server, the same for every one: first token, throughput, CPU, pacing, tool loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.streaming.client import Heard, Stream, ask_all
+from benchmarks.streaming.processes import Direct, Tree
+
+TOKENS = 200
+PACE_MS = 20
+# Sustained: every stream's mean gap within 20 % of the pace, and the 95th percentile of the first token below 2 s.
+PACE_TOLERANCE = 0.2
+FIRST_LIMIT = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server under measurement: its processes, where it listens, and how it is asked a prompt."""
+
+    name: str
+    tree: Tree
+    port: int
+    path: str
+    body: Callable[[str], dict[str, Any]]
+    # How it is asked where it has a tool that needs no approval; nothing is measured of tools without one.
+    tool_path: str = ""
+    tool_body: Callable[[str], dict[str, Any]] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Lines of the table: what is measured, of the server, of the stock client, and how they compare."""
+
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def add(self, what: str, ours: str, direct: str, ratio: str = "") -> None:
+        self.rows.append((what, ours, direct, ratio))
+        print(f"{what:<46} {ours:>22} {direct:>22} {ratio:>10}", flush=True)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def check(heard: Sequence[Heard], tokens: int) -> None:
+    """End the measurement when a stream lost or doubled a token: a fast wrong answer is worth nothing."""
+    for one in heard:
+        if one.error or one.status != 200 or len(one.tokens) != tokens:
+            raise SystemExit(f"a stream of {tokens} tokens gave {len(one.tokens)}, HTTP {one.status} {one.error}")
+
+
+async def first_token(target: Target, direct: Direct, report: Report, repeats: int) -> None:
+    """Alternate single streams of both, so that the machine's moods hit both."""
+    ours, theirs = [], []
+    stream = Stream(target.port)
+    for _ in range(repeats):
+        heard = await stream.ask(target.path, target.body("q [[n=20]]"))
+        check([heard], 20)
+        ours.append(heard.first * 1000)
+        theirs += [value * 1000 for value in (await direct.run(1, 1, "q [[n=20]]"))["first"]]
+    stream.close()
+    for name, of in (("median", statistics.median), ("p95", lambda values: percentile(values, 0.95))):
+        pick: Callable[[list[float]], float] = of
+        added = pick(ours) - pick(theirs)
+        report.figures[f"first token {name}"] = added
+        report.add(f"first token, {name}", f"{pick(ours):.2f} ms", f"{pick(theirs):.2f} ms", f"+{added:.2f} ms")
+
+
+async def throughput(target: Target, direct: Direct, report: Report, streams: int, rounds: int) -> None:
+    """Stream as fast as it goes on `streams` connections at once."""
+    rates, costs = [], []
+    for _ in range(rounds):
+        cpu = target.tree.cpu()
+        heard = await ask_all(target.port, target.path, [target.body(f"q [[n={TOKENS}]]") for _ in range(streams)])
+        check(heard, TOKENS)
+        wall = max(one.ended for one in heard) - min(one.started for one in heard)
+        rates.append(streams * TOKENS / wall)
+        costs.append((target.tree.cpu() - cpu) / (streams * TOKENS) * 1000)
+    told = await direct.run(streams, 1, f"q [[n={TOKENS}]]")
+    rate, cost = statistics.median(rates), statistics.median(costs)
+    their_rate, their_cost = told["tokens"] / told["wall"], told["cpu"] / told["tokens"] * 1000
+    report.figures[f"tokens/s {streams}"] = rate
+    report.figures[f"cpu {streams}"] = cost
+    report.add(f"tokens/s, {streams} streams", f"{rate:,.0f}", f"{their_rate:,.0f}", f"{rate / their_rate:.2f}x")
+    report.add(
+        f"CPU s per 1,000 tokens, {streams} streams", f"{cost:.4f}", f"{their_cost:.4f}", f"{cost / their_cost:.2f}x"
+    )
+
+
+async def paced(target: Target, report: Report, ladder: Sequence[int]) -> None:
+    """Climb until streams of one token every 20 ms no longer keep their pace."""
+    sustained = 0
+    for streams in ladder:
+        bodies = [target.body(f"q [[n=150 gap={PACE_MS}]]") for _ in range(streams)]
+        heard = await ask_all(target.port, target.path, bodies)
+        check(heard, 150)
+        slowest = percentile([one.mean_gap * 1000 for one in heard], 0.95)
+        first = percentile([one.first for one in heard], 0.95)
+        if slowest > PACE_MS * (1 + PACE_TOLERANCE) or first > FIRST_LIMIT:
+            break
+        sustained = streams
+    report.figures["paced"] = sustained
+    report.add(f"streams sustained at {PACE_MS} ms a token", str(sustained), "")
+
+
+async def tool_loop(target: Target, upstream_port: int, report: Report, repeats: int) -> None:
+    """A round that calls a tool and a round that answers: what the server adds to the model's own time."""
+    if target.tool_body is None:
+        return
+    added = []
+    stream = Stream(target.port)
+    for _ in range(repeats):
+        key = uuid.uuid4().hex
+        heard = await stream.ask(target.tool_path, target.tool_body(f"q [[n=20 gap=5 tool=1 id={key}]]"))
+        rounds = await asyncio.to_thread(_stats, upstream_port, key)
+        if heard.error or len(rounds) != 2:
+            raise SystemExit(f"the tool loop took {len(rounds)} rounds, HTTP {heard.status} {heard.error}")
+        added.append((heard.ended - heard.started - sum(r["ended"] - r["received"] for r in rounds)) * 1000)
+    stream.close()
+    report.figures["tool loop"] = statistics.median(added)
+    report.add("two-round tool loop, added", f"{statistics.median(added):.1f} ms", "")
+
+
+def _stats(port: int, key: str) -> list[dict[str, float]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/stats?id={key}", timeout=5) as reply:
+        rounds: list[dict[str, float]] = json.load(reply)
+        return rounds
+
+
+async def measure(target: Target, direct: Direct, upstream_port: int, *, quick: bool) -> Report:
+    """Measure everything of one server and return the report, which is printed as it grows."""
+    report = Report()
+    await ask_all(target.port, target.path, [target.body("warm [[n=50]]") for _ in range(20)])
+    await direct.run(4, 5, "warm [[n=50]]")
+    report.add("", target.name, "openai client")
+    await first_token(target, direct, report, 20 if quick else 100)
+    for streams in (1, 32) if quick else (1, 32, 200):
+        await throughput(target, direct, report, streams, 1 if quick else 3)
+    await tool_loop(target, upstream_port, report, 5 if quick else 25)
+    await paced(target, report, (10, 20, 40) if quick else (25, 50, 75, 100, 150, 200, 250, 300, 400))
+    return report
