@@ -15,6 +15,7 @@ from services.retrieval.adapters.web.providers import BraveSearch, DuckDuckGoSea
 from services.retrieval.adapters.web.site_reader import HttpSiteReader
 from services.retrieval.crawl import Crawler, Politeness
 from services.retrieval.ingest import Ingest
+from services.retrieval.page_intake import PageIntake
 from services.retrieval.ports import Documents, Parser, Staging, WebSearch
 from services.retrieval.purge import Purger
 from services.retrieval.settings import Settings, WebSearchChoice
@@ -51,10 +52,11 @@ def open_crawler(
     # A document of some size takes its time; a page that is fetched for an answer must not.
     seconds = 3 * settings.fetch_seconds
     reader = HttpSiteReader(client, max_bytes=settings.site_page_bytes, seconds=seconds, clock=clock)
-    politeness = Politeness(
-        delay=settings.site_delay, page_bytes=settings.site_page_bytes, site_bytes=settings.site_bytes
+    intake = PageIntake(
+        sites, documents, staging, ingest, purger, reader, parser, ids, page_bytes=settings.site_page_bytes
     )
-    return Crawler(sites, documents, staging, ingest, purger, reader, parser, politeness, clock, ids)
+    politeness = Politeness(delay=settings.site_delay, site_bytes=settings.site_bytes)
+    return Crawler(sites, intake, reader, politeness, clock)
 
 
 def _checked_client(settings: Settings) -> httpx.AsyncClient:

@@ -11,10 +11,11 @@ from services.chassis.clock import Ids
 from services.chassis.errors import InvalidRequest, NotConfigured
 from services.chassis.identity import Principal
 from services.chassis.paging import decode_token, encode_token
-from services.retrieval.crawl import Crawler, forget_document
+from services.retrieval.crawl import Crawler
 from services.retrieval.domain.errors import UrlForbidden
 from services.retrieval.domain.library import Source
 from services.retrieval.domain.sites import PageOutcome, Site, SiteCounts, SitePage, SiteState, normal
+from services.retrieval.page_intake import forget_document
 from services.retrieval.ports import Documents, Sources
 from services.retrieval.purge import Purger
 from services.retrieval.site_ports import Sites

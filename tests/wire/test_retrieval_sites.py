@@ -205,6 +205,19 @@ async def test_a_start_that_cannot_be_read_loses_nothing(retrieval: Retrieval, w
     assert len(await retrieval.documents("web")) == 2
 
 
+async def test_what_a_page_led_to_stays_while_that_page_cannot_be_read(retrieval: Retrieval, web: Site) -> None:
+    web.page("/", "Start", "/hub")
+    web.page("/hub", "The hub.", "/leaf")
+    web.page("/leaf", "The leaf.")
+    await sync(retrieval, web.url(), max_depth=2)
+    web.answers["/hub"] = [(500, {})]
+
+    synced = await sync(retrieval, web.url(), max_depth=2)
+
+    assert synced.pages == {"/": "UNCHANGED", "/hub": "FAILED", "/leaf": "UNCHANGED"}
+    assert len(await retrieval.documents("web")) == 3
+
+
 async def test_wishes_of_a_site_are_kept(retrieval: Retrieval, web: Site) -> None:
     web.pages["/robots.txt"] = b"User-agent: *\nDisallow: /*?print=\nAllow: /\n"
     web.page("/", "Start", "/page?print=1", "/hidden", "/moved", "/away", "/picture", "/busy")

@@ -12,6 +12,7 @@ import pytest
 from services.retrieval.crawl import Crawler, Politeness
 from services.retrieval.domain.errors import PageUnavailable
 from services.retrieval.domain.sites import PageOutcome, Site, SitePage, SiteState, followed, normal
+from services.retrieval.page_intake import PageIntake
 from services.retrieval.site_ports import PageAnswer
 from tests.support.clock import FakeClock, SequentialIds
 
@@ -62,20 +63,10 @@ UNCHANGED = PageAnswer(url=SITE.url, body=b"", media_type="", unchanged=True)
 async def synced(desk: Desk) -> Desk:
     parts: Any = desk
     nothing: Any = SimpleNamespace()
-    crawler = Crawler(
-        parts,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        parts,
-        nothing,
-        Politeness(delay=2.0),
-        FakeClock(),
-        SequentialIds(),
-        pause=desk.pause,
+    intake = PageIntake(
+        parts, nothing, nothing, nothing, nothing, parts, nothing, SequentialIds(), page_bytes=99, pause=desk.pause
     )
-    await crawler._sync(SITE)
+    await Crawler(parts, intake, parts, Politeness(delay=2.0), FakeClock(), pause=desk.pause)._sync(SITE)
     return desk
 
 
