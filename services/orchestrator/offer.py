@@ -20,6 +20,7 @@ from services.orchestrator.workflow.arguments import admit
 _log = logging.getLogger(__name__)
 # Tools that look into the sources beside `search`.
 LIBRARY = frozenset({"list_files", "read_document", "summarize_document"})
+_UNUSED = (("client_tools_unused", "A workflow calls the tools that it names; those of the caller are not used."),)
 _FETCHED = "the agent fetches its sources before the first call"
 
 
@@ -63,7 +64,7 @@ class Offers:
         exposed = expose(agent)
         if agent.type is AgentType.WORKFLOW:  # it calls no model itself; its nodes say what they call
             admit(agent, question)
-            return Offer(tools=(), sources=exposed.search or ())
+            return Offer(tools=(), sources=exposed.search or (), notices=_UNUSED if client_tools else ())
         denied = tuple(b for b in agent.tools if b.policy is ToolPolicy.DENY and not b.when)
         withheld: dict[str, str] = {}
         offered: list[ToolSpec] = []

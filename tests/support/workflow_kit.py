@@ -16,7 +16,8 @@ from services.orchestrator.domain.state import Phase
 from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import Loop, LoopEnd
-from services.orchestrator.models.ports import ModelReply
+from services.orchestrator.models.errors import ModelNotFound
+from services.orchestrator.models.ports import ModelInfo, ModelReply
 from services.orchestrator.offer import Offers
 from services.orchestrator.strategies.ports import Strategy
 from services.orchestrator.strategies.workflow.agents import AgentNodes
@@ -40,6 +41,16 @@ class Unprepared:
         if leg.progress.phase is Phase.PREPARE:
             leg.progress.phase = Phase.ROUND_START
         return await self.loop.run(leg)
+
+
+@dataclass
+class FakePersonalCatalogue(FakeCatalogue):
+    """Models for everybody but those called "anns", which are hers alone."""
+
+    def get_for(self, model_id: str, principal: Principal) -> ModelInfo:
+        if model_id.startswith("anns") and principal.user != "ann":
+            raise ModelNotFound(model_id)
+        return self.get(model_id)
 
 
 @dataclass
@@ -128,6 +139,8 @@ def workflow_bench(
     direct = Unprepared(stand.loop(model or ScriptedModel(list(replies))))
     strategies: dict[AgentType, Strategy] = dict.fromkeys(AgentType, direct)
     calls = Calls(toolbox, stand.gate)
-    nodes = Nodes(AgentNodes(FakeAgents(agents or {}), Offers(toolbox, 100), calls, FakeCatalogue(), strategies), calls)
+    nodes = Nodes(
+        AgentNodes(FakeAgents(agents or {}), Offers(toolbox, 100), calls, FakePersonalCatalogue(), strategies), calls
+    )
     strategies[AgentType.WORKFLOW] = WorkflowStrategy(nodes, calls, guards or Guards(()), sleep)
     return WorkflowBench(stand=stand, strategy=strategies[AgentType.WORKFLOW], waits=waits)

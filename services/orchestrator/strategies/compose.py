@@ -12,7 +12,7 @@ from services.orchestrator.domain.agent import Agent, AgentType
 from services.orchestrator.gate import Gate
 from services.orchestrator.guardrails.guards import Guards
 from services.orchestrator.loop import Loop
-from services.orchestrator.models.ports import Catalogue
+from services.orchestrator.models.ports import PersonalCatalogue
 from services.orchestrator.offer import Offers
 from services.orchestrator.routing.by_model import ModelClassifier
 from services.orchestrator.routing.config import ClassifierKind
@@ -48,7 +48,7 @@ class Means:
     agents: AgentsByName
     there: AgentsThere
     operators: Sequence[Agent]
-    catalogue: Catalogue
+    catalogue: PersonalCatalogue
     guards: Guards
 
 

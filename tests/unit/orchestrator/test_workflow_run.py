@@ -500,3 +500,22 @@ async def test_a_value_goes_with_the_text_that_a_guardrail_changed() -> None:
     _, answer = await workflow_bench(text, looking("it is 7"), guards=guards(Masking())).run()
     assert answer is not None
     assert (answer.text, answer.value_json) == ('{"said":"it is *"}', b"")
+
+
+MODELS = """
+nodes:
+  begin: {type: start, next: think}
+  think: {type: agent, MODEL next: done, on_error: done}
+  done: {type: end, output: "{{ nodes.think.error or nodes.think.text }}"}
+"""
+
+
+async def test_a_node_works_with_the_model_of_the_run_unless_it_names_one_that_the_user_may_use() -> None:
+    model = ScriptedModel([reply("One."), reply("Two.")])
+    await workflow_bench(MODELS.replace("MODEL", ""), model=model).answer()
+    await workflow_bench(MODELS.replace("MODEL", "model: anns-own,"), model=model).answer()
+    assert [request.model for request in model.requests] == ["m1", "anns-own"]
+    run = workflow_bench(MODELS.replace("MODEL", "model: anns-own,"), model=model)
+    run.leg.spec = replace(run.leg.spec, principal=replace(run.leg.spec.principal, user="bob"))
+    assert (await run.answer()).startswith("MODEL_NOT_FOUND: model 'anns-own' is not in the catalogue")
+    assert len(model.requests) == 2

@@ -14,7 +14,7 @@ from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase, RunSpec
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
-from services.orchestrator.models.ports import Catalogue
+from services.orchestrator.models.ports import PersonalCatalogue
 from services.orchestrator.offer import Offers
 from services.orchestrator.strategies.ports import Strategies
 from services.orchestrator.strategies.workflow.calls import Calls, is_begun, value_of
@@ -48,7 +48,7 @@ class AgentNodes:
     """Leads the agents of nodes."""
 
     def __init__(
-        self, agents: AgentsByName, offers: Offers, calls: Calls, catalogue: Catalogue, strategies: Strategies
+        self, agents: AgentsByName, offers: Offers, calls: Calls, catalogue: PersonalCatalogue, strategies: Strategies
     ) -> None:
         self._agents = agents
         self._offers = offers
@@ -85,7 +85,6 @@ class AgentNodes:
     async def _spec(self, step: Step, work: AgentWork) -> RunSpec:
         base = step.leg.spec
         agent = await self._agents.get(base.principal, work.agent) if work.agent else _made(step, work)
-        model = work.model or agent.model
         spec = replace(
             base,
             agent=agent,
@@ -94,7 +93,7 @@ class AgentNodes:
             tool_choice="auto",
             # What a step shows is no part of the answer: it may always be withdrawn.
             on_retraction=OnRetraction.EMIT,
-            model=self._catalogue.get(model).model_id if model else base.model,
+            model=self._model(base, work, agent),
             sampling=agent.sampling,
             sources=expose(agent).search or tuple(binding.source for binding in agent.sources),
             instructions=render(work.instructions, step.prompt_variables),
@@ -102,6 +101,12 @@ class AgentNodes:
         if not is_begun(step):
             step.thread.tools = list(await self._offered(step, work, agent))
         return replace(spec, tools=await self._calls.specs(step, tuple(step.thread.tools)))
+
+    def _model(self, base: RunSpec, work: AgentWork, agent: Agent) -> str:
+        """Return the model: what a node names must be the principal's to use, an agent brings its owner's."""
+        if work.model:
+            return self._catalogue.get_for(work.model, base.principal).model_id
+        return self._catalogue.get(agent.model).model_id if agent.model else base.model
 
     async def _offered(self, step: Step, work: AgentWork, agent: Agent) -> tuple[str, ...]:
         """Return the names of the tools that the agent is given for the whole of its work."""
@@ -133,7 +138,6 @@ def _made(step: Step, work: AgentWork) -> Agent:
         tools=whole.tools,
         sampling=whole.sampling,
         language=whole.language,
-        model=whole.model,
     )
 
 
