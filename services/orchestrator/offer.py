@@ -18,6 +18,7 @@ from services.orchestrator.tools.ports import Conditional, Provided, Tailored, T
 from services.orchestrator.workflow.arguments import admit
 
 _log = logging.getLogger(__name__)
+SEARCH = "search"
 # Tools that look into the sources beside `search`.
 LIBRARY = frozenset({"list_files", "read_document", "summarize_document"})
 _UNUSED = (("client_tools_unused", "A workflow calls the tools that it names; those of the caller are not used."),)
@@ -43,6 +44,10 @@ class Offers:
     def __init__(self, toolbox: Toolbox, max_tools: int) -> None:
         self._toolbox = toolbox
         self._max_tools = max_tools
+
+    def _fixed(self, own: set[str]) -> set[str]:
+        """Return which of the suite's own tools always stay: all, unless they leave little place for others."""
+        return own if len(own) <= self._max_tools // 2 else own & {SEARCH}
 
     async def make(
         self,
@@ -82,7 +87,7 @@ class Offers:
                 withheld[name] = "the agent's policy denies it"
             elif tool.definition.pause_kind is not PauseKind.APPROVAL and not answerable:
                 withheld[name] = "nobody is there to answer"
-            elif name == "search":
+            elif name == SEARCH:
                 if exposed.search is None:
                     withheld[name] = _FETCHED
                 else:
@@ -96,9 +101,8 @@ class Offers:
             else:
                 offered.append(tool.spec_for(principal) if isinstance(tool, Tailored) else tool.definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
-        # The suite's own tools stay, and the one that the caller insists on.
         narrowable = {tool.definition.name for tool in tools_there if tool.definition.narrowable}
-        always = {tool.name for tool in offered} - narrowable | {tool_choice}
+        always = self._fixed({tool.name for tool in offered} - narrowable) | {tool_choice}
         tools, left_out = narrow(everything, question, self._max_tools, always)
         withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")
         _log.info(
