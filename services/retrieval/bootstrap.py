@@ -102,7 +102,6 @@ async def _assemble(
     purger = Purger(documents, index)
     worker = EmbedWorker(queue, passages, index, embedder) if embedder else None
     wanting = SqlSummaryQueue(engine, clock, settings.summary_passages)
-    await wanting.recover()
     summarizer = _open_summarizer(settings, opened)
     summaries = SummaryWorker(wanting, documents, passages, index, embedder, summarizer, purger) if summarizer else None
     staging = await asyncio.to_thread(LocalStaging, home / "staging", ids)
@@ -152,7 +151,8 @@ async def _assemble(
         TextExtractor(parser, parser, settings.max_file_bytes),
     )
     sites = SqlSites(engine, clock)
-    await sites.recover()
+    for held in (queue, wanting, sites):
+        await held.recover()
     crawler = open_crawler(settings, sites, documents, staging, ingest, purger, parser, clock, ids, opened)
     following = Following(library, sources, sites, documents, purger, crawler, ids, most_pages=settings.site_pages)
     background = Background(

@@ -215,6 +215,9 @@ class EmbedJob:
 class EmbedQueue(Protocol):
     """The durable queue of vectors still to make; one worker holds a job at a time."""
 
+    async def recover(self) -> None:
+        """Free what a process before us held, if only one process can use these tables at a time."""
+
     async def claim(self, space: str) -> EmbedJob | None:
         """Take the next job, or None. A job that nobody reports on is given out again after the lease."""
 

@@ -346,6 +346,16 @@ async def test_a_job_of_a_replaced_revision_reports_into_the_void(catalogue: Cat
     assert fresh.done == 0
 
 
+async def test_a_start_frees_what_the_process_before_held(catalogue: Catalogue, database_url: str) -> None:
+    await catalogue.publish(embed=True)
+    assert await catalogue.queue.claim("space") is not None
+
+    await catalogue.queue.recover()
+
+    # On PostgreSQL another replica may be at it: its lease holds.
+    assert (await catalogue.queue.claim("space") is not None) == database_url.startswith("sqlite")
+
+
 async def test_a_postponed_job_waits(catalogue: Catalogue) -> None:
     await catalogue.publish(embed=True)
     job = await catalogue.queue.claim("space")

@@ -27,6 +27,14 @@ class SqlEmbedQueue:
         self._clock = clock
         self._lease = lease
 
+    async def recover(self) -> None:
+        if self._engine.dialect.name == "sqlite":
+            now = micros(self._clock.now())
+            async with self._engine.begin() as connection:
+                await connection.execute(
+                    documents.update().where(documents.c.embed_after > now).values(embed_after=now)
+                )
+
     async def claim(self, space: str) -> EmbedJob | None:
         now = self._clock.now()
         due = (
