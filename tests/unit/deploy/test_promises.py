@@ -37,7 +37,7 @@ class Promises:
 
 PAGES = [
     Promises("README.md", "## What survives what", 13),
-    Promises("docs/threat-model.md", "## Threats", 28),
+    Promises("docs/threat-model.md", "## Threats", 33),
 ]
 
 
