@@ -18,7 +18,7 @@ export class Api {
   /** Milliseconds to add to this machine's clock to get the server's. */
   clockOffset = 0;
 
-  /** `askKey()` resolves to an API key, or to null when the person gives none. */
+  /** `askKey(problem)`, told what was wrong with the last key, resolves to an API key, or to null when the person gives none. */
   constructor({ fetch = globalThis.fetch.bind(globalThis), key = "", askKey = async () => null } = {}) {
     this.#fetch = fetch;
     this.#key = key;
@@ -107,11 +107,13 @@ export class Api {
   }
 
   async send(method, path, { query = {}, body, form, signal, stream = false, headers = {} } = {}) {
+    const used = this.#key;
     const response = await this.#once(method, address(path, query), { body, form, signal, stream, headers });
     if (response.ok) return response;
     const problem = await readProblem(response);
     if (response.status !== 401) throw new ApiError(response.status, problem);
-    const key = await this.#askKey(problem);
+    // Another request may have been given a key meanwhile; before any was there is nothing wrong to tell.
+    const key = this.#key === used ? await this.#askKey(used ? problem : null) : this.#key;
     if (!key) throw new ApiError(response.status, problem);
     this.#key = key;
     return this.send(method, path, { query, body, form, signal, stream, headers });
