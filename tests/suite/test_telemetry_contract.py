@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 STRINGS = {text for name, text in vars(names).items() if name.isupper() and isinstance(text, str)}
 SPANS = {text for name, text in vars(names).items() if name.startswith("SPAN_")}
 EVENTS = {text for name, text in vars(names).items() if name.startswith("EVENT_")}
-# The clock of a span and that of the host are read one after the other.
-CLOSE = 0.005
+# Two readings of a clock, one after the other, on a machine that does much else.
+CLOSE = 0.1
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -134,17 +135,18 @@ def between(start: int | None, end: int | None) -> float:
 
 async def test_the_parts_of_a_model_call_sum_to_its_total(told: Told) -> None:
     finished = [e for e in of(told.events, "model_call_finished") if e["purpose"] != "title"]
+    finished.sort(key=lambda event: datetime.fromisoformat(event["started_at"]))
     assert len(finished) == len(told.calls)
     for chat, journaled in zip(told.calls, finished, strict=True):
         queued, total = value(chat, names.LLM_QUEUE_TIME), float(journaled["total"].rstrip("s"))
-        assert seconds(chat) == pytest.approx(queued + total, abs=CLOSE)
+        assert seconds(chat) == pytest.approx(queued + total, abs=1e-5)
         attempts = told.children(chat)
         assert len(attempts) == value(chat, names.LLM_RETRIES) + 1
         backoff = sum(between(before.end_time, after.start_time) for before, after in pairwise(attempts))
         before_first = between(chat.start_time, attempts[0].start_time)
         parts = before_first + sum(seconds(attempt) for attempt in attempts) + backoff
         assert parts == pytest.approx(seconds(chat), abs=CLOSE)
-        assert before_first >= queued - CLOSE
+        assert before_first >= queued - 1e-5
         first = value(chat, names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK)
         assert first == pytest.approx(float(journaled["time_to_first_token"].rstrip("s")), abs=1e-5)
         assert 0 < first <= total
@@ -166,10 +168,9 @@ async def test_usage_and_names_of_models_are_told(told: Told) -> None:
         assert (value(chat, names.GEN_AI_USAGE_INPUT), value(chat, names.GEN_AI_USAGE_OUTPUT)) == (12, 5)
         assert value(chat, names.GEN_AI_REQUEST_STREAM) is True
         assert value(chat, names.SERVER_ADDRESS) == "127.0.0.1"
-    assert [value(chat, names.GEN_AI_RESPONSE_FINISH_REASONS) for chat in told.calls[-2:]] == [
-        ("tool_calls",),
-        ("stop",),
-    ]
+    reasons = [value(chat, names.GEN_AI_RESPONSE_FINISH_REASONS) for chat in told.calls]
+    assert reasons[-1] == ("stop",)
+    assert ("tool_calls",) in reasons
 
 
 async def test_each_step_of_a_run_is_one_line_with_its_run_and_trace(told: Told) -> None:
@@ -178,13 +179,13 @@ async def test_each_step_of_a_run_is_one_line_with_its_run_and_trace(told: Told)
     events = [line["event"] for line in ours if "event" in line]
     for once in (
         names.EVENT_RUN_STARTED,
-        names.EVENT_RUN_TOOLS,
         names.EVENT_RUN_PAUSED,
         names.EVENT_APPROVAL_DECIDED,
         names.EVENT_RUN_RESUMED,
         names.EVENT_RUN_COMPLETED,
     ):
         assert events.count(once) == 1, (once, events)
+    assert names.EVENT_RUN_TOOLS in events
     assert events.count(names.EVENT_TOOL_FINISHED) == len(told.named(names.SPAN_EXECUTE_TOOL))
     assert events.count(names.EVENT_MODEL_CALL) >= len(told.calls)
     traces = {f"{leg.context.trace_id:032x}" for leg in told.legs}

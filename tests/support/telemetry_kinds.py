@@ -24,7 +24,7 @@ from tests.support.platform import Recorded
 from tests.support.suite import Suite
 from tests.support.suite_steps import follow
 from tests.support.upstream import Upstream
-from tests.support.upstream_script import Reach, Say, Script, Turn, Wait, call, fail
+from tests.support.upstream_script import Reach, Request, Say, Script, Turn, Wait, call, fail, say
 
 GATED = {"tool": "current_time", "policy": "TOOL_POLICY_ASK"}
 QUESTION = "What is the mileage rate for cars, canary-question?"
@@ -38,6 +38,8 @@ class Kind:
     agent: Mapping[str, Any]
     turns: tuple[Script, ...]
     tools: frozenset[str]
+    # For agents whose calls come side by side: the turn of a request after `turns`, None for the last answer.
+    by_request: Callable[[Request], Turn | None] | None = None
 
 
 def _gated() -> Turn:
@@ -57,6 +59,20 @@ def _agent(kind: str) -> dict[str, Any]:
     }
 
 
+def _researching(request: Request) -> Turn | None:
+    """Plan two steps; the first searches and asks for the gated tool, the second reports at once; then answer."""
+    said = [str(message.get("content") or "") for message in request.messages]
+    if "[The research is done:" in request.last_text:
+        return None
+    if "Plan the research" in request.last_text:
+        steps = [{"title": f"Step {n}", "question": f"{QUESTION} Part {n}."} for n in (1, 2)]
+        return say(json.dumps({"complexity": "simple", "steps": steps, "questions": []}))
+    results = sum(message["role"] == "tool" for message in request.messages)
+    if any("[Step 1 of" in text for text in said) and results < 2:
+        return (_searching(), _gated())[results]
+    return say("What this step found: ", "[1].")
+
+
 KINDS: Mapping[str, Kind] = {
     "agentic": Kind(
         agent=_agent("agentic"),
@@ -64,6 +80,12 @@ KINDS: Mapping[str, Kind] = {
         tools=frozenset({"search", "current_time"}),
     ),
     "classic": Kind(agent=_agent("classic"), turns=(fail(500), _gated()), tools=frozenset({"current_time"})),
+    "research": Kind(
+        agent=_agent("research"),
+        turns=(fail(500),),
+        by_request=_researching,
+        tools=frozenset({"search", "current_time"}),
+    ),
 }
 
 
@@ -146,8 +168,13 @@ async def tell(kind: Kind, suite: Suite, upstream: Upstream, recorded: Recorded)
     recorded.exporter.clear()
     here, silence, read = asyncio.Event(), Wait(), Wait()
     upstream.reset()
-    answer = (Reach(event=here), silence, Say(pieces=(ANSWER[:9],)), read, Say(pieces=(ANSWER[9:],)))
-    upstream.script(*kind.turns, Turn(steps=answer))
+    answer = Turn(steps=(Reach(event=here), silence, Say(pieces=(ANSWER[:9],)), read, Say(pieces=(ANSWER[9:],))))
+    choose = kind.by_request
+    if choose is None:
+        upstream.script(*kind.turns, answer)
+    else:
+        upstream.script(*kind.turns)
+        upstream.default = lambda request: choose(request) or answer
     told = Told(kind=kind)
 
     async def let_go() -> None:
@@ -157,10 +184,13 @@ async def tell(kind: Kind, suite: Suite, upstream: Upstream, recorded: Recorded)
 
     with json_lines() as lines:
         async with asyncio.TaskGroup() as group:
-            group.create_task(let_go())
+            waiting = group.create_task(let_go())
             await _read(told, suite, read.event)
+            # A run that failed before its last answer must fail the test, not hold it.
+            waiting.cancel()
         told.lines = lines()
     told.spans = recorded.spans()
+    upstream.default = None
     return told
 
 
@@ -172,7 +202,7 @@ async def _read(told: Told, suite: Suite, first: asyncio.Event) -> None:
         async for event in stream:
             told.events.append(event)
             told.run_id = event["run_id"]
-            if event["kind"] == "answer_delta" and not told.read_at:
+            if event["kind"] == "answer_delta" and not event.get("step_id") and not told.read_at:
                 told.read_at = time.time()
                 first.set()
             if event["kind"] == "approval_requested":

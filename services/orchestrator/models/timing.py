@@ -46,11 +46,6 @@ class CallClock:
         return self._clock.monotonic() - self._start - self._queued
 
     @property
-    def since_start(self) -> float:
-        """Seconds since the call started, all counted."""
-        return self._clock.monotonic() - self._start
-
-    @property
     def mean_gap(self) -> float | None:
         """Mean seconds between two pieces of the last attempt, None when there were fewer than two."""
         attempt = self._attempts[-1] if self._attempts else None

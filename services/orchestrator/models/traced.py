@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from services.orchestrator.models.content import reply_content, request_content
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.layers import Events, TimedModel
 from services.orchestrator.models.model_settings import ModelSettings
-from services.orchestrator.models.ports import ModelReply, ModelRequest
+from services.orchestrator.models.ports import CallTiming, ModelReply, ModelRequest
 from services.orchestrator.models.timing import CallClock
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Traced:
             f"{names.SPAN_CHAT} {request.model}", kind=SpanKind.CLIENT, start_time=_nanoseconds(call.started_at)
         )
         reply: ModelReply | None = None
+        # Read once: what span, metrics, log and journal tell is the same.
+        timing: CallTiming | None = None
         error = "cancelled"
         try:
             async with aclosing(self._inner.stream(request, call)) as events:
@@ -64,14 +67,23 @@ class Traced:
         except ServiceError as failure:
             error = failure.reason
             if isinstance(failure, ModelError):
-                failure.timing = call.timing()
+                timing = failure.timing = call.timing()
             raise
         finally:
-            self._tell(request, call, span, reply, error)
+            timing = timing or call.timing()
+            self._tell(request, call, timing, span, reply, error)
         if reply is not None:
-            yield reply
+            yield replace(reply, timing=timing)
 
-    def _tell(self, request: ModelRequest, call: CallClock, span: Span, reply: ModelReply | None, error: str) -> None:
+    def _tell(
+        self,
+        request: ModelRequest,
+        call: CallClock,
+        timing: CallTiming,
+        span: Span,
+        reply: ModelReply | None,
+        error: str,
+    ) -> None:
         served_by = call.attempts[-1].model if call.attempts else request.model
         settings = self._describe(served_by)
         provider = settings.provider if settings else "unknown"
@@ -83,12 +95,13 @@ class Traced:
         }
         if error:
             shared[names.ERROR_TYPE] = error
-        self._measure(call, reply, shared)
-        self._finish_span(request, call, span, reply, shared, settings)
-        self._log(request, call, reply, served_by, error)
+        self._measure(call, timing, reply, shared)
+        self._finish_span(request, call, timing, span, reply, shared, settings)
+        self._log(request, call, timing, reply, served_by, error)
 
-    def _measure(self, call: CallClock, reply: ModelReply | None, shared: dict[str, str | bool]) -> None:
-        timing = call.timing()
+    def _measure(
+        self, call: CallClock, timing: CallTiming, reply: ModelReply | None, shared: dict[str, str | bool]
+    ) -> None:
         self._duration.record(timing.total.total_seconds(), shared)
         if call.first is not None:
             self._first_chunk.record(call.first, shared)
@@ -103,13 +116,13 @@ class Traced:
         self,
         request: ModelRequest,
         call: CallClock,
+        timing: CallTiming,
         span: Span,
         reply: ModelReply | None,
         shared: dict[str, str | bool],
         settings: ModelSettings | None,
     ) -> None:
-        timing = call.timing()
-        ended = _nanoseconds(call.at(call.since_start))
+        ended = _nanoseconds(timing.started_at + timing.queued + timing.total)
         if span.is_recording():
             span.set_attributes(shared)
             span.set_attributes(
@@ -128,12 +141,12 @@ class Traced:
                 _describe_reply(span, reply)
             if self._content:
                 span.set_attributes(request_content(request) | (reply_content(reply) if reply else {}))
-            self._attempt_spans(call, span)
+            self._attempt_spans(call, span, ended)
         if names.ERROR_TYPE in shared:
             span.set_status(Status(StatusCode.ERROR, str(shared[names.ERROR_TYPE])))
         span.end(ended)
 
-    def _attempt_spans(self, call: CallClock, parent: Span) -> None:
+    def _attempt_spans(self, call: CallClock, parent: Span, ended: int) -> None:
         context: Context = set_span_in_context(parent)
         for number, attempt in enumerate(call.attempts, start=1):
             span = self._tracer.start_span(
@@ -148,12 +161,17 @@ class Traced:
             if attempt.error:
                 span.set_attribute(names.ERROR_TYPE, attempt.error)
                 span.set_status(Status(StatusCode.ERROR, attempt.error))
-            span.end(_nanoseconds(call.at(call.since_start if attempt.ended is None else attempt.ended)))
+            span.end(ended if attempt.ended is None else _nanoseconds(call.at(attempt.ended)))
 
     def _log(
-        self, request: ModelRequest, call: CallClock, reply: ModelReply | None, served_by: str, error: str
+        self,
+        request: ModelRequest,
+        call: CallClock,
+        timing: CallTiming,
+        reply: ModelReply | None,
+        served_by: str,
+        error: str,
     ) -> None:
-        timing = call.timing()
         log.log(
             logging.WARNING if error and error != "cancelled" else logging.INFO,
             "model call %s",
