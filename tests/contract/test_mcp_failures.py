@@ -162,15 +162,18 @@ async def test_a_changed_file_changes_the_servers_and_a_wrong_one_nothing(tmp_pa
         before = await mine.call("desk__read_ticket", number=1)
         (tmp_path / "proctor.toml").write_text("[mcp.servers.desk]\nnonsense = 1\n")
         wrong = mine.servers.reload()
-        kept = await mine.servers.find(ANN, "desk__read_ticket")
+        kept = await mine.tool("desk__read_ticket")
         (tmp_path / "proctor.toml").write_text(at(url, 'suppress = ["read_*"]', "till"))
         changed = mine.servers.reload()
+        stale = await mine.servers.find(ANN, "desk__read_ticket")
         await mine.servers.tidy()
+        with pytest.raises(Unreachable, match="its settings have changed"):
+            await kept.run({"number": 1}, mine.context())
         found = {tool.definition.name for tool in (await mine.servers.tools(ANN, ())).tools}
         (state,) = await mine.servers.states("t1", connect=False)
 
     assert before.text
-    assert (wrong, kept is not None, changed) == (False, True, True)
+    assert (wrong, stale, changed) == (False, None, True)
     assert "till__create_ticket" in found
     assert not any(name.startswith("desk__") or name == "till__read_ticket" for name in found)
     assert ("read_ticket", "the operator suppresses it") in state.left_out

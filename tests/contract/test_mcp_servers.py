@@ -158,7 +158,7 @@ async def test_a_tool_that_comes_later_is_found(way: Desk) -> None:
 
     await way.call("desk__learn", name=name)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await way.servers.find(ANN, f"desk__{name}") is None:
             await asyncio.sleep(0.01)
     assert (await way.call(f"desk__{name}")).text == "learned"

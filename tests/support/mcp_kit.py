@@ -150,11 +150,18 @@ class Desk:
     ) -> ToolResult:
         """Run a tool once."""
         tool = await self.tool(tool_name, principal)
+        context = self.context(principal, resumed, answerable=answerable)
+        return await tool.run(arguments, context)
+
+    def context(
+        self, principal: Principal = ANN, resumed: Resumed | None = None, *, answerable: bool = True
+    ) -> ToolContext:
+        """Return what the gate gives a tool; progress goes to `self.progress`."""
 
         def show(stream: ProgressStream, text: str, fraction: float | None = None) -> None:
             self.progress.append((text, fraction))
 
-        context = ToolContext(
+        return ToolContext(
             run_id="r1",
             call_id="c1",
             key="r1/1/c1",
@@ -165,7 +172,6 @@ class Desk:
             answerable=answerable,
             resumed=resumed,
         )
-        return await tool.run(arguments, context)
 
     async def answer(
         self, tool_name: str, asked: ToolQuestions, answers: Mapping[str, Any] | None, **arguments: Any
@@ -212,6 +218,6 @@ def questions(asked: ToolQuestions) -> list[dict[str, Any]]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that happens by itself."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)

@@ -49,6 +49,7 @@ class Connection:
         self._failures = 0
         self._not_before = 0.0
         self._used = clock.monotonic()
+        self._closed = False
         self.listing: Listing | None = None
         self.problem = ""
         self.open_calls = 0
@@ -64,6 +65,8 @@ class Connection:
         """Return a live session. Raises Unreachable, at once while it is too early to try again."""
         if self._session is not None and self._session.link is Link.CONNECTED:
             return self._session
+        if self._closed:
+            raise self._unreachable("its settings have changed; call the tool again")
         connecting = self._connecting
         if connecting is None:
             left = self._not_before - self._clock.monotonic()
@@ -127,6 +130,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close for good."""
+        self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
