@@ -81,13 +81,20 @@ def parse(text: str | bytes) -> Document:
     version = str(document.get("openapi", "")) if isinstance(document, dict) else ""
     if not version.startswith("3."):
         raise DocumentInvalid(f"it has no version 3 in 'openapi' (found {version[:20]!r}); convert it to OpenAPI 3")
+    try:
+        return _document(document)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise DocumentInvalid(f"it is not built as OpenAPI is ({type(error).__name__}: {error})") from error
+
+
+def _document(document: Mapping[str, Any]) -> Document:
     operations: list[Operation] = []
     unusable: dict[str, str] = {}
     for path, method, shared, entry in _entries(document):
         name = _operation_id(method, path, entry)
         try:
             operations.append(_operation(document, path, method, shared, entry))
-        except (NotTranslatable, KeyError, TypeError, AttributeError) as error:
+        except (NotTranslatable, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             unusable[name] = str(error) or type(error).__name__
     servers: list[dict[str, Any]] = document.get("servers") or [{}]
     info = document.get("info") or {}

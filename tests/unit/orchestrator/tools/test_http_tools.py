@@ -204,6 +204,44 @@ async def test_a_wrong_service_is_refused_at_the_start(
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        "- 1",
+        "openapi: 3.1.0\npaths: [1]",
+        "openapi: 3.1.0\nservers: [3]",
+        "openapi: 3.1.0\nservers: {a: b}",
+        "openapi: 3.1.0\ninfo: 3",
+        "a: &a [*a]\nopenapi: 3",
+        b"\xff\xfe\x00",
+    ],
+)
+def test_what_is_no_openapi_is_refused_in_words(text: str | bytes) -> None:
+    with pytest.raises(DocumentInvalid):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"parameters": [{"name": "a"}]},
+        {"parameters": [{"name": "a", "in": "body"}]},
+        {"parameters": [3]},
+        {"parameters": [{"$ref": "#/components/parameters/None"}]},
+        {"requestBody": {"content": {"application/json": {"schema": {"type": "no such type"}}}}},
+        {"requestBody": {"content": {"application/json": {"schema": {"pattern": "("}}}}},
+        {"requestBody": 3},
+    ],
+)
+def test_an_operation_that_is_wrong_leaves_the_others(entry: dict[str, Any]) -> None:
+    paths = {"/x": {"get": {"operationId": "wrong", **entry}}, "/y": {"get": {"operationId": "right"}}}
+    document = parse(json.dumps({"openapi": "3.1.0", "paths": paths}))
+    assert [operation.operation_id for operation in document.operations] == ["right"]
+    assert document.unusable["wrong"]
+
+
 def test_a_document_that_multiplies_itself_makes_no_tool() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(12):
