@@ -25,7 +25,7 @@ ASKING = {"name": "asking", "tools": [{"tool": "current_time", "policy": "TOOL_P
 SERVICES = ("approval", "retrieval", "orchestrator")
 
 
-def over(data: Path) -> dict[str, str]:
+def over(data: Path) -> dict[str, Any]:
     """Return settings by which all services share one data folder, as under `proctor up`."""
     return {f"PROCTOR_{name.upper()}_DATA_DIR": str(data) for name in (*GRPC_SERVICES, "gateway")}
 

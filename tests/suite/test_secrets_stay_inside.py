@@ -21,7 +21,7 @@ from tests.support.upstream_script import Cut, Say, Turn, call, fail, say
 
 MODEL_KEY = "sk-canary-operator-model-000000"
 OWN_KEY = "sk-canary-own-model-111111"
-SECRETS = {
+SECRETS: dict[str, Any] = {
     "PROCTOR_ORCHESTRATOR_MODELS_SECRET": "canary-models-secret-" + "2" * 32,
     "PROCTOR_APPROVAL_WEBHOOK_SECRET": "canary-webhook-secret-" + "3" * 32,
     "PROCTOR_RETRIEVAL_OPENAI_API_KEY": "sk-canary-embedder-444444",

@@ -20,7 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.approval.links import LinkInvalid, LinkSigner
+from services.approval.errors import LinkInvalid
+from services.approval.links import LinkSigner
 from services.chassis.clock import SystemClock
 from services.chassis.errors import ServiceError
 from services.chassis.identity import IdentityVerifier
