@@ -12,6 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from services.chassis.canonical import canonical_json
 from services.orchestrator.workflow.graph import (
     AgentWork,
     ApprovalWork,
@@ -119,6 +120,10 @@ def _load(text: str) -> dict[str, Any]:
         _refuse(f"it is not YAML: {line}{error.problem}")
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         _refuse(f"it is not YAML: {error}")
+    try:
+        canonical_json(document)
+    except (TypeError, ValueError, RecursionError) as error:  # binary, sets, infinities
+        _refuse(f"it holds what JSON does not: {error}")
     if not isinstance(document, dict):
         _refuse("it is not a mapping; write 'nodes:' with at least a start and an end")
     return document
@@ -136,7 +141,7 @@ def _form(document: dict[str, Any]) -> Iterator[Problem]:
         return
     for node_id, entry in document["nodes"].items():
         kind = entry.get("type") if isinstance(entry, dict) else None
-        if kind in {kind.value for kind in Kind}:
+        if isinstance(kind, str) and kind in {one.value for one in Kind}:
             yield from _errors(f"nodes.{node_id}", entry, NODES[Kind(kind)])
     if outer:
         return
