@@ -65,7 +65,7 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The logistic model. Fitted by benchmarks/retrieval/fit.py."""
+    """The logistic model: benchmarks/retrieval/README.md says how it was fitted."""
 
     bias: float
     coverage: float
