@@ -40,6 +40,8 @@ class Kind:
     tools: frozenset[str]
     # For agents whose calls come side by side: the turn of a request after `turns`, None for the last answer.
     by_request: Callable[[Request], Turn | None] | None = None
+    # Whether the answer is written inside of a step.
+    answers_in_a_step: bool = False
 
 
 def _gated() -> Turn:
@@ -57,6 +59,16 @@ def _agent(kind: str) -> dict[str, Any]:
         "sources": [{"source": "handbook"}],
         "tools": [GATED, {"tool": "search"}],
     }
+
+
+WORKFLOW = f"""
+nodes:
+  begin: {{type: start, next: look}}
+  look: {{type: tool, tool: search, arguments: {{query: "{QUESTION}"}}, next: day}}
+  day: {{type: tool, tool: current_time, next: answer}}
+  answer: {{type: agent, prompt: "Answer from this: {{{{ nodes.look.text }}}}", next: done}}
+  done: {{type: end, output: "{{{{ nodes.answer.text }}}}"}}
+"""
 
 
 def _researching(request: Request) -> Turn | None:
@@ -85,6 +97,12 @@ KINDS: Mapping[str, Kind] = {
         turns=(fail(500),),
         by_request=_researching,
         tools=frozenset({"search", "current_time"}),
+    ),
+    "workflow": Kind(
+        agent={**_agent("workflow"), "workflow_yaml": WORKFLOW},
+        turns=(fail(500),),
+        tools=frozenset({"search", "current_time"}),
+        answers_in_a_step=True,
     ),
 }
 
@@ -202,7 +220,8 @@ async def _read(told: Told, suite: Suite, first: asyncio.Event) -> None:
         async for event in stream:
             told.events.append(event)
             told.run_id = event["run_id"]
-            if event["kind"] == "answer_delta" and not event.get("step_id") and not told.read_at:
+            is_answer = event["kind"] == "answer_delta" and (told.kind.answers_in_a_step or not event.get("step_id"))
+            if is_answer and not told.read_at:
                 told.read_at = time.time()
                 first.set()
             if event["kind"] == "approval_requested":
