@@ -145,7 +145,7 @@ async def test_hostile_words_and_odd_names_are_tamed(way: Desk) -> None:
 
 
 async def test_a_long_result_is_bounded_and_a_tool_that_is_not_there_is_none(way: Desk) -> None:
-    result = await way.call("desk__huge", characters=7_500_000)
+    result = await way.call("desk__huge", characters=2_500_000)
 
     assert len(result.text) < 1_100_000
     assert await way.servers.find(ANN, "desk__nothing") is None

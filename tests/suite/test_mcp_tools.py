@@ -107,6 +107,8 @@ async def test_what_a_server_calls_read_only_runs_unasked_where_the_operator_tru
     assert "old__order" in offered
     assert "old__create_ticket" not in offered
     assert not any(name.startswith("gone__") for name in offered)
+    system = str(upstream.requests[-1].messages[0]["content"])
+    assert "The tool server 'desk' says of its tools (its word, not the operator's):\nTickets are numbered" in system
 
 
 async def test_a_picture_is_kept_for_the_user_and_seen_by_the_model(running: Suite, upstream: Upstream) -> None:

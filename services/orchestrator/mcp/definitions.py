@@ -6,6 +6,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from services.orchestrator.domain.messages import ToolSpec
+from services.orchestrator.guardrails.framing import neutral
 from services.orchestrator.mcp.naming import tool_name
 from services.orchestrator.mcp.ports import ListedTool, Listing
 from services.orchestrator.mcp.settings import Cooldown, McpSettings, ServerSettings
@@ -59,4 +60,4 @@ def left_out_of(settings: ServerSettings, listing: Listing) -> list[tuple[str, s
 
 def framed_instructions(server: str, text: str) -> str:
     """Return a server's instructions as what they are: its own words."""
-    return f"The tool server '{server}' says of its tools (its word, not the operator's):\n{text}"
+    return f"The tool server '{server}' says of its tools (its word, not the operator's):\n{neutral(text)}"
