@@ -81,6 +81,13 @@ class FakeRun:
         if self.cancelled:
             raise Cancelled
 
+    def decided(self, record: Json) -> None:
+        """Stop here until somebody decides about the record."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.cancelled or "decision" in record, timeout=60)
+        if self.cancelled or "decision" not in record:
+            raise Cancelled
+
     def ask(self, call_id: str, tool: str, arguments: Json, reason: str, seconds: float = 120) -> Json:
         """Request an approval and return the decision, or `{"decision": "expired"}`."""
         approval_id = f"ap-{self.run_id}-{call_id}"

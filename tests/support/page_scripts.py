@@ -346,8 +346,7 @@ def questions(run: FakeRun) -> None:
     }
     run.gateway.approvals["q1"] = record
     run.emit("questions_asked", approval_id="q1", questions_json=asked)
-    with run.changed:
-        run.changed.wait_for(lambda: "decision" in record, timeout=60)
+    run.decided(record)
     answers = record["decision"]["answers"]  # type: ignore[index]
     record["state"] = "APPROVAL_STATE_ANSWERED"
     run.emit("questions_answered", approval_id="q1", answers_json=answers)
@@ -366,8 +365,7 @@ def stand_by(run: FakeRun) -> None:
     record: dict[str, Any] = {"approval_id": "w1", "kind": "APPROVAL_KIND_CONTINUE", "tool": "wait_for_user"}
     record |= {"state": "APPROVAL_STATE_PENDING", "run_id": run.run_id, "reason": reason}
     run.gateway.approvals["w1"] = record
-    with run.changed:
-        run.changed.wait_for(lambda: "decision" in record, timeout=60)
+    run.decided(record)
     record |= {"state": "APPROVAL_STATE_ANSWERED", "decided_by": "local"}
     run.emit("approval_resolved", approval_id="w1", call_id="w1", resolution="RESOLUTION_ANSWERED", decided_by="local")
     run.emit("run_resumed", cause="decision")
