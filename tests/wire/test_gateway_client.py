@@ -140,3 +140,22 @@ async def test_nobody_there_is_a_lost_connection(address: str) -> None:
     async with AsyncClient(address, backoff=()) as client:
         with pytest.raises(ConnectionLost):
             await client.ask("x").wait()
+
+
+async def test_a_gateway_that_is_replaced_under_its_reader_loses_nothing(suite: Suite) -> None:
+    suite.orchestrator.script = [started(), answer("25 ")]
+    draining = suite.gateway.parts.draining
+
+    async def replaced(_: float) -> None:
+        draining.clear()
+        suite.orchestrator.runs["run1"].append(answer("days"), completed("25 days"))
+
+    async with AsyncClient(suite.url, sleep=replaced) as client:
+        run = client.ask("x")
+        got = []
+        async for event in run:
+            got.append(event.sequence)
+            if event.HasField("answer_delta") and len(got) == 2:
+                draining.set()
+    assert got == [1, 2, 3, 4]
+    assert (run.answer.state, run.answer.text) == ("completed", "25 days")
