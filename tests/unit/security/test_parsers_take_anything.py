@@ -132,7 +132,7 @@ def thinking(text: str) -> None:
 
 
 def citations(text: str) -> None:
-    assert all(number > 0 for number in evidence.cited_numbers(text))
+    assert all(number >= 0 for number in evidence.cited_numbers(text))
     evidence.strip_citations(text)
     evidence.parse(text)
 
