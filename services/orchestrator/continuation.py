@@ -183,7 +183,8 @@ def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progr
 def segment_digests(head: bytes) -> tuple[bytes, ...]:
     """Return the digests of the segments that a head refers to."""
     state = pb.Continuation.FromString(head).v1
-    return tuple(ref.digest for part in (state, *state.branches) for ref in part.segments)
+    branches = [ref for branch in state.branches for ref in branch.segments]
+    return tuple(ref.digest for ref in (*state.segments, *branches))
 
 
 def _new_segments(spec: RunSpec, progress: Progress) -> list[Segment]:

@@ -63,6 +63,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], url: str, out: Path) -> N
 def members(process: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
     """Return the five services' processes; the sandbox is started last, once the gateway answers."""
     until = time.monotonic() + START
+    found: dict[str, psutil.Process] = {}
     while time.monotonic() < until:
         lines = [(each, each.cmdline()) for each in psutil.Process(process.pid).children()]
         found = {line[-1].removeprefix("services."): each for each, line in lines if line[1:2] == ["-m"]}

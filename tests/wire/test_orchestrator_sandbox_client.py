@@ -24,7 +24,7 @@ class Isolating(sandbox_grpc.SandboxServiceServicer):
 
 
 async def test_a_sandbox_that_is_away_is_not_asked_by_every_run_and_found_again_soon() -> None:
-    clock, platform, service = FakeClock(), test_platform(), Isolating()
+    clock, platform, service = FakeClock(), test_platform(), Isolating()  # type: ignore[abstract]
     async with socket_address() as address:
         channel = platform.channel(address)
         nobody = Principal(tenant="", user="orchestrator", scopes=frozenset())

@@ -136,7 +136,7 @@ async def test_every_bad_file_is_reported_and_the_others_are_ingested(tmp_path: 
 
 async def test_a_file_that_is_not_what_its_name_says_is_ingested_with_a_remark(retrieval: Retrieval) -> None:
     await retrieval.create("mixed")
-    odd = {
+    odd: dict[str, str | bytes] = {
         "plain.pdf": "The lift is out of order.",
         "page.csv": "<!doctype html><p>Page</p>",
         "word.pdf": files.docx_file(),

@@ -10,8 +10,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.database import reading
-from services.chassis.turns import write_turn
 from services.chassis.errors import Unavailable
+from services.chassis.turns import write_turn
 
 RETRY_AFTER = 1.0
 

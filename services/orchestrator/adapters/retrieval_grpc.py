@@ -57,6 +57,7 @@ class GrpcRetrieval:
 
 
 def to_finding(hit: pb.Hit) -> Finding:
+    """Return a hit as evidence that has no number yet."""
     return Finding(
         kind=EvidenceKind(hit.kind or EvidenceKind.PASSAGE),
         title=hit.title,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from services.orchestrator.continuation import READER, decode, encode, segment_digests
 from services.orchestrator.domain.events import AnswerDelta
 from services.orchestrator.domain.messages import Budget, Role, text_message
-from services.orchestrator.domain.run import Segment
 from services.orchestrator.leg import Leg
 from services.orchestrator.loop import LoopEnd
 from services.orchestrator.ports import RecordState
@@ -105,7 +104,7 @@ async def test_a_run_with_steps_is_left_alone_by_readers_that_would_forget_them(
     branch = step(stand, "s1")
     checkpoint = branch.checkpoint()
     assert checkpoint.min_reader == READER == 2
-    kept = {segment.digest for segment in checkpoint.new_segments if isinstance(segment, Segment)}
+    kept = {segment.digest for segment in checkpoint.new_segments}
     assert kept <= set(segment_digests(checkpoint.head))
     stand.leg.close_branch("s1")
     assert stand.leg.checkpoint().min_reader == 1
