@@ -35,6 +35,8 @@ DRAIN_SECONDS = 0.1
 # More than any model's output limit; a server that never stops fills no memory.
 MAX_REPLY_CHARACTERS = 8 * 1024 * 1024
 _FAILURES = (openai.OpenAIError, httpx2.HTTPError, BadChunk, ChunkError, EventTooLarge, ModelError)
+# A shorter key is a placeholder such as `none`, and may be a word of any message.
+SECRET_CHARACTERS = 8
 
 
 class Decoder(Protocol):
@@ -197,7 +199,7 @@ class OpenAIModel:
             error = from_client(model, failure, self._clock)
         else:
             error = ModelUnreachable(model, f"failed: {failure}")
-        if (key := str(self._settings.api_key)) and key in error.message:
+        if len(key := str(self._settings.api_key)) >= SECRET_CHARACTERS and key in error.message:
             # Some servers repeat the key that they refuse, and the message goes to users, journals and logs.
             error.message = error.message.replace(key, "***")
             error.args = (error.message,)
