@@ -163,8 +163,9 @@ class Consents:
         if record.state is not RecordState.PENDING:
             return self._decided(leg, pending, record)
         if not pending.announced:
-            leg.post(_asked(pending, record, parameters_json))
             leg.progress.settle(replace(pending, deadline=record.deadline, announced=True))
+            # With the state that says so, in one piece: a crash in between would tell of it twice.
+            leg.save(_asked(pending, record, parameters_json))
         return Waiting()
 
     async def _request(
