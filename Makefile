@@ -9,8 +9,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
-# Processes that run the tests; a file's tests stay together.
-WORKERS ?= 2
+# Processes that run the tests, one more than cores as many tests wait; a file's tests stay together.
+WORKERS ?= 3
+# Fewer run the long ones, which load the machine themselves.
+PROVERS ?= 2
 BIN := .venv/bin
 STAMPS := .stamps
 QUESTION ?= What is the mileage rate for cars, and within how many days must I submit my claim?
@@ -109,7 +111,7 @@ test-weaviate: $(STAMPS)/test ## Run the tests of the scaled index against a rea
 
 .PHONY: prove
 prove: $(STAMPS)/test ## Run the long tests: faults, abuse, load
-	@$(BIN)/pytest -m prove $(ARGS)
+	@$(BIN)/pytest -m prove -n $(PROVERS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: $(STAMPS)/test ## Check form, types, contracts, generated code and what must not be in the tree
