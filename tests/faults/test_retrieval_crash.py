@@ -19,6 +19,7 @@ import pytest
 from proctor.retrieval.v1 import retrieval_service_pb2_grpc as retrieval_grpc
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1 import source_service_pb2_grpc as source_grpc
+from services.chassis.health import wait_for_health
 from services.chassis.platform import Platform
 from services.retrieval.adapters.lance_index import LanceIndex
 from tests.support.platform import KEY, test_platform
@@ -54,6 +55,8 @@ async def process(folder: Path, platform: Platform, **settings: str) -> AsyncIte
     )
     channel = platform.channel(address)
     try:
+        # First health: gRPC may still hold the connection to the process that was killed at this address, as ready.
+        assert await asyncio.wait_for(wait_for_health(address), 60)
         await asyncio.wait_for(channel.channel_ready(), 60)
         yield Running(
             child,
