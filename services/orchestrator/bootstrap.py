@@ -329,7 +329,7 @@ class _Orchestrator:
         )
         terms = LeaseTerms(owner=ids.new(), duration=settings.lease, reader=READER)
         streams = StreamMetrics(platform.telemetry)
-        feed = Feed(database.runs, FeedLimits(), streams.lagged)
+        self._feed = feed = Feed(database.runs, FeedLimits(), streams.lagged)
         self._journals = Journals(database.runs, feed, database.signals, clock, terms, telemetry=platform.telemetry)
         slots = FairSlots(
             SlotLimits(running=settings.max_runs, per_tenant=settings.max_runs_per_tenant, waiting=settings.max_waiting)
@@ -434,6 +434,7 @@ class _Orchestrator:
         self._runs.drain()
         await self._background.stop()
         await self._workforce.drain()
+        self._feed.close()
 
     async def close(self) -> None:
         await self._background.stop()

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from services.chassis.errors import Unavailable
 from services.orchestrator.codec_events import merge_deltas
 from services.orchestrator.domain.events import StampedEvent
 from services.orchestrator.journal.ports import EventLog, RunSignal, StoreUnavailable
@@ -128,6 +129,13 @@ class Feed:
         self._limits = limits
         self._lagged = lagged
         self._tails: dict[str, Tail] = {}
+        self._closing = False
+
+    def close(self) -> None:
+        """Send every reader elsewhere, once it has what is here: this process is about to end."""
+        self._closing = True
+        for tail in self._tails.values():
+            tail.wake()
 
     def tail(self, run_id: str) -> Tail:
         """Return the run's tail, made when it is missing. For the writer; `forget` ends it."""
@@ -158,8 +166,9 @@ class Feed:
         """Yield batches of events after the sequence `after`, up to the terminal one; then end.
 
         With `live` false it ends where the kept events end. Deltas of a reader that lags are joined, never dropped; a
-        joined one carries the last sequence. Raises RunNotFound, EventsPruned when events after `after` are gone, and
-        StoreUnavailable when the database stays away: watch again after the last sequence then.
+        joined one carries the last sequence. Raises RunNotFound, EventsPruned when events after `after` are gone,
+        StoreUnavailable when the database stays away, and Unavailable after `close`: watch again after the last
+        sequence then.
         The caller has checked whose run it is.
         """
         cursor, keeps_up = after, False
@@ -184,6 +193,8 @@ class Feed:
                     continue
                 if not live or await self._has_ended(run_id, tail, cursor):
                     return
+                if self._closing:
+                    raise Unavailable("this replica is shutting down; watch again", retry_after=0.1)
                 await asyncio.wait({changed}, timeout=self._limits.poll)
 
     async def _page(self, run_id: str, cursor: int) -> Sequence[StampedEvent]:

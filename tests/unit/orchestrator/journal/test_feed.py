@@ -9,6 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from services.chassis.clock import SystemClock
+from services.chassis.errors import Unavailable
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.codec_events import decode, stamped
 from services.orchestrator.domain.events import Notice, StampedEvent
@@ -156,3 +157,17 @@ def test_an_event_larger_than_the_tail_passes_through_the_store() -> None:
     tail.publish([stamped(1, 33, b"x" * 500)])
     assert tail.after(0, FeedLimits()) is None
     assert tail.after(1, FeedLimits()) == []
+
+
+async def test_a_closing_process_sends_readers_elsewhere_once_they_have_all(here: Replica) -> None:
+    journal = await started(here)
+    await journal.fact(Notice(code="n", text="1"))
+    async with aclosing(here.feed.watch(journal.run_id)) as watching:
+        assert [e.sequence for e in await anext(watching)] == [1]
+        waiting = asyncio.ensure_future(anext(watching))
+        await asyncio.sleep(0)
+        here.feed.close()
+        with pytest.raises(Unavailable):
+            await waiting
+    async with aclosing(here.feed.watch(journal.run_id)) as late:
+        assert [e.sequence for e in await anext(late)] == [1]
