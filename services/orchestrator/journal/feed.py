@@ -217,7 +217,8 @@ class Feed:
     async def _has_ended(self, run_id: str, tail: Tail, cursor: int) -> bool:
         """Return whether the run is over and this reader has nothing left to see."""
         if tail.floor is not None and cursor >= tail.floor:
-            return tail.done  # written here: whatever is still to come, comes through the tail
+            # Written here: whatever is still to come, comes through the tail; its end may have come since it was read.
+            return tail.done and cursor >= tail.last_sequence
         status = await self._patiently(lambda: self._log.status(run_id))
         # Events that came between the page and the status are read first.
         return status.state.is_terminal and status.last_sequence <= cursor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,3 +172,24 @@ async def test_a_closing_process_sends_readers_elsewhere_once_they_have_all(here
             await waiting
     async with aclosing(here.feed.watch(journal.run_id)) as late:
         assert [e.sequence for e in await anext(late)] == [1]
+
+
+async def test_an_end_that_comes_while_a_reader_looks_for_more_is_not_missed(here: Replica, database: Database) -> None:
+    journal = await started(here)
+    await journal.fact(note(1))
+    await journal.hand_back()
+    ended = False
+
+    async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> Sequence[StampedEvent]:
+        nonlocal ended
+        page = await database.runs.events(run_id, after, limit=limit, max_bytes=max_bytes)
+        if not page and not ended:
+            ended = True
+            again = await here.journals.claim(run_id)
+            assert again is not None
+            await again.finish(completed())
+        return page
+
+    here.feed._log = SimpleNamespace(events=events, status=database.runs.status)  # type: ignore[assignment]
+    assert decoded(await here.read(journal.run_id)) == [note(1), completed()]
+    assert ended
