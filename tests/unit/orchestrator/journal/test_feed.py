@@ -190,6 +190,6 @@ async def test_an_end_that_comes_while_a_reader_looks_for_more_is_not_missed(her
             await again.finish(completed())
         return page
 
-    here.feed._log = SimpleNamespace(events=events, status=database.runs.status)  # type: ignore[assignment]
+    here.feed._log = SimpleNamespace(events=events, status=database.runs.status)
     assert decoded(await here.read(journal.run_id)) == [note(1), completed()]
     assert ended
