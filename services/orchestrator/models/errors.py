@@ -132,6 +132,19 @@ class AddressForbidden(OSError):
     """A host led to an address that a user's model may not be at; raised while connecting."""
 
 
+def forbidden(error: BaseException) -> bool:
+    """Tell whether an address was refused anywhere below `error`: each layer wraps the one under it."""
+    seen: list[BaseException | None] = [error]
+    for each in seen:
+        if isinstance(each, AddressForbidden):
+            return True
+        if each is not None and len(seen) < 50:
+            seen += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+            inner = getattr(each, "os_error", None)
+            seen += [inner] if isinstance(inner, BaseException) else []
+    return False
+
+
 class ModelUrlForbidden(ModelError):
     """The host of a user's model led to a private network when it was connected to."""
 

@@ -12,7 +12,6 @@ import openai
 from services.chassis.clock import Clock
 from services.orchestrator.models.chat_chunks import ChunkError
 from services.orchestrator.models.errors import (
-    AddressForbidden,
     ContextOverflow,
     ModelError,
     ModelFailed,
@@ -21,6 +20,7 @@ from services.orchestrator.models.errors import (
     ModelUnauthorized,
     ModelUnreachable,
     ModelUrlForbidden,
+    forbidden,
 )
 
 # How servers word that a prompt is too long: OpenAI, vLLM, llama.cpp, Ollama, TGI, Gemini.
@@ -36,24 +36,11 @@ def from_client(model: str, error: openai.OpenAIError | httpx2.HTTPError, clock:
     """Return the model error that a failure before the stream stands for."""
     if isinstance(error, openai.APIStatusError):
         return _from_status(model, error, clock)
-    if _forbidden(error):
+    if forbidden(error):
         return ModelUrlForbidden(model, "leads to a private network; change its base URL")
     cause = error.__cause__ or error
     text = str(cause) or type(cause).__name__
     return ModelUnreachable(model, f"cannot be reached: {text}; check its base URL and that it runs")
-
-
-def _forbidden(error: BaseException) -> bool:
-    """Tell whether an address was refused anywhere below `error`: each layer wraps the one under it."""
-    seen: list[BaseException | None] = [error]
-    for each in seen:
-        if isinstance(each, AddressForbidden):
-            return True
-        if each is not None and len(seen) < 50:
-            seen += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-            inner = getattr(each, "os_error", None)
-            seen += [inner] if isinstance(inner, BaseException) else []
-    return False
 
 
 def _from_status(model: str, error: openai.APIStatusError, clock: Clock) -> ModelError:

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from services.orchestrator.models.errors import AddressForbidden, UrlForbidden
+from services.orchestrator.models.errors import UrlForbidden, forbidden
 from services.orchestrator.models.own.addresses import Resolve, UrlGuard, resolve
 
 REDIRECTS = 5
@@ -193,19 +193,6 @@ def shown(url: str) -> str:
     except ValueError:
         return "the URL"
     return f"'{parts.scheme}://{parts.hostname or ''}{port}{parts.path}'"
-
-
-def forbidden(error: BaseException) -> bool:
-    """Tell whether an address was refused anywhere below `error`: each layer wraps the one under it."""
-    seen: list[BaseException | None] = [error]
-    for each in seen:
-        if isinstance(each, AddressForbidden):
-            return True
-        if each is not None and len(seen) < 50:
-            seen += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-            inner = getattr(each, "os_error", None)
-            seen += [inner] if isinstance(inner, BaseException) else []
-    return False
 
 
 def _redirected(request: HttpRequest, url: str) -> HttpRequest:
