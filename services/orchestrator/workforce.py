@@ -25,6 +25,8 @@ from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
 from services.orchestrator.slots import FairSlots
 
 _log = logging.getLogger(__name__)
+# Where the next thing a run or a step does is to call the model.
+_SPEAKING = (Phase.ROUND_START, Phase.CLOSING)
 _INTERRUPTED = "The service was interrupted; the answer starts again."
 
 
@@ -126,17 +128,17 @@ class Workforce:
 
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
         """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
-        await self._retract_branches(journal, spec, progress)
-        if progress.phase is Phase.CALLS or not await self._may_have_spoken(journal, spec, progress):
+        for step_id, step in progress.branches.items():
+            # What a step says is no part of the answer, so no policy speaks of it.
+            if step.phase in _SPEAKING and step.next_call_id:
+                await self._withdraw(journal, spec, progress, step, step_id)
+        if not await self._may_have_spoken(journal, spec, progress):
             return True
         if spec.on_retraction is OnRetraction.FAIL:
             text = "The service was interrupted in the middle of the answer; start the run again."
             await self._give_up(journal, "UNAVAILABLE", text, partial=progress.answer, retryable=True)
             return False
-        withdrawn = AnswerRetracted(model_call_id=progress.next_call_id, reason=_INTERRUPTED)
-        progress.next_call_id = self._ids.new()
-        progress.sequence = journal.last_sequence
-        await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()))
+        await self._withdraw(journal, spec, progress, progress)
         return True
 
     async def _may_have_spoken(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
@@ -144,17 +146,18 @@ class Workforce:
 
         Where text is shown before what stands before it is committed, a dead owner left no word of it.
         """
-        early = journal.taken_over and spec.on_retraction is not OnRetraction.FAIL
-        return early or await call_had_begun(self._store, spec.run_id, progress.sequence)
+        if journal.taken_over and spec.on_retraction is not OnRetraction.FAIL:
+            return progress.phase is not Phase.CALLS
+        return progress.phase in _SPEAKING and await call_had_begun(self._store, spec.run_id, progress.sequence)
 
-    async def _retract_branches(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> None:
-        """Withdraw what steps may have shown of a call; it is no part of the answer, so no policy speaks of it."""
-        for step_id, branch in progress.branches.items():
-            if branch.phase in (Phase.ROUND_START, Phase.CLOSING) and branch.next_call_id:
-                withdrawn = AnswerRetracted(model_call_id=branch.next_call_id, reason=_INTERRUPTED)
-                branch.next_call_id = self._ids.new()
-                progress.sequence = journal.last_sequence
-                await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()), step_id=step_id)
+    async def _withdraw(
+        self, journal: RunJournal, spec: RunSpec, progress: Progress, speaker: Progress, step_id: str = ""
+    ) -> None:
+        """Withdraw the text of the call that `speaker`, the run or one of its steps, had announced."""
+        withdrawn = AnswerRetracted(model_call_id=speaker.next_call_id, reason=_INTERRUPTED)
+        speaker.next_call_id = self._ids.new()
+        progress.sequence = journal.last_sequence
+        await journal.fact(withdrawn, checkpoint=encode(spec, progress, self._clock.now()), step_id=step_id)
 
     async def _give_up(
         self, journal: RunJournal, reason: str, message: str, *, partial: str = "", retryable: bool = False

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from services.orchestrator.codec_events import EventEncoder, kind_of, stamped
 from services.orchestrator.continuation import encode
-from services.orchestrator.domain.events import AnswerRetracted, Event, RunFailed
+from services.orchestrator.domain.events import AnswerRetracted, Event, RunFailed, Stage, StageChanged, StampedEvent
 from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase
 from services.orchestrator.slots import FairSlots, SlotLimits
@@ -116,3 +117,26 @@ async def test_what_a_dead_owner_may_have_shown_is_withdrawn(
     assert await force.take_up("r1", "recovery")
     assert not any(isinstance(event, RunFailed) for event in journal.told)
     assert [e.model_call_id for e in journal.told if isinstance(e, AnswerRetracted)] == ["announced"] * withdrawn
+
+
+async def test_steps_that_were_thinking_fail_no_run_whose_answer_had_not_begun() -> None:
+    leg = bench(on_retraction=OnRetraction.FAIL).leg
+    leg.progress.phase, leg.progress.next_call_id = Phase.PREPARE, "announced"
+    leg.branch("s1", leg.spec)
+    saved = encode(leg.spec, leg.progress, START)
+    thinking = StageChanged(stage=Stage.THINKING, text="Thinking")
+    payload = EventEncoder("r1", attempt=1).encode(thinking, sequence=2, at=START, step_id="s1")
+
+    async def load_checkpoint(run_id: str) -> SimpleNamespace:
+        return SimpleNamespace(head=saved.head, segments={s.digest: s.content for s in saved.new_segments})
+
+    async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> list[StampedEvent]:
+        return [stamped(2, kind_of(thinking), payload)] if after < 2 else []
+
+    journal = Claimed(taken_over=True)
+    force = workforce(journal, load_checkpoint=load_checkpoint, events=events)
+    began: list[object] = []
+    force.begin = lambda *what: began.append(what)  # type: ignore[method-assign]
+    assert await force.take_up("r1", "recovery")
+    assert [type(event) for event in journal.told] == [AnswerRetracted]
+    assert len(began) == 1
