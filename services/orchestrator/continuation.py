@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -61,7 +62,7 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
     for step_id, branch in progress.branches.items():
         new += [segment for segment in _new_messages(branch) if _refer(branch, segment)]
         branch.saved_messages = len(branch.messages)
-        branches.append(_branch_to_pb(step_id, branch))
+        branches.append(pb.BranchV1(step_id=step_id, **_place(branch)))
     state = pb.StateV1(
         principal=pb.PrincipalV1(
             tenant=spec.principal.tenant,
@@ -74,33 +75,21 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         sampling=to_pb(spec.sampling, agent_pb2.Sampling),
         output=to_pb(spec.output, agent_pb2.OutputFormat),
         budget=to_pb(spec.budget, agent_pb2.Budget),
-        spent=to_pb(progress.spent, agent_pb2.Spent),
-        round=progress.round,
-        phase=pb.Phase.ValueType(progress.phase),
         attempt=progress.attempt,
         sequence=progress.sequence,
         traceparent=progress.traceparent,
-        pending=[_pending_to_pb(p) for p in progress.pending],
-        segments=[pb.SegmentRefV1(digest=ref.digest, kind=ref.kind) for ref in progress.segments],
-        seen=[pb.SeenCallV1(key=key) for key in sorted(progress.seen)],
-        unknown_tools=progress.unknown_tools,
-        answer_so_far=progress.answer,
         unattended=spec.unattended,
         on_retraction=int(spec.on_retraction),
         client_tools_end_run=spec.client_tools_end_run,
         tool_choice=spec.tool_choice,
-        strategy=pb.StrategyV1(progress_json=progress.strategy),
         sources=spec.sources,
-        asked_again=progress.asked_again,
         paused_at=timestamp(progress.paused_at) if progress.paused_at else None,
         attachments=spec.attachments,
         answer_message_id=spec.answer_message_id,
         user_message_id=spec.user_message_id,
-        closing_reason=progress.closing_reason,
         instructions=spec.instructions,
-        turn_start=progress.turn_start,
-        next_call_id=progress.next_call_id,
         branches=branches,
+        **_place(progress),
     )
     asks = any(pending.tool_state for pending in progress.pending)
     reader = MIN_READER_OF_BRANCHES if branches or asks else MIN_READER
@@ -151,32 +140,15 @@ def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progr
         answer_message_id=state.answer_message_id,
         user_message_id=state.user_message_id,
     )
-    progress = Progress(
-        messages=contents.messages,
-        turn_start=state.turn_start,
-        evidence=EvidencePool(contents.evidence),
-        spent=from_pb(state.spent, Spent),
-        round=state.round,
-        phase=Phase(state.phase),
-        pending=tuple(_pending_from_pb(p) for p in state.pending),
-        seen={entry.key for entry in state.seen},
-        unknown_tools=state.unknown_tools,
-        answer=state.answer_so_far,
-        asked_again=state.asked_again,
-        closing_reason=state.closing_reason,
-        strategy=state.strategy.progress_json,
-        paused_at=_optional_time(state, "paused_at"),
-        attempt=state.attempt,
-        sequence=state.sequence,
-        traceparent=state.traceparent,
-        next_call_id=state.next_call_id,
-        segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in state.segments],
-        saved_messages=len(contents.messages),
-        saved_evidence=len(contents.evidence),
-    )
+    progress = _progress(state, contents.messages, EvidencePool(contents.evidence))
+    progress.paused_at = _optional_time(state, "paused_at")
+    progress.attempt = state.attempt
+    progress.sequence = state.sequence
+    progress.traceparent = state.traceparent
+    progress.saved_evidence = len(contents.evidence)
     for branch in state.branches:
         messages = _messages_of(message.run_id, branch, segments)
-        progress.branches[branch.step_id] = _branch_from_pb(branch, messages, progress.evidence)
+        progress.branches[branch.step_id] = _progress(branch, messages, progress.evidence)
     return spec, progress
 
 
@@ -221,42 +193,43 @@ def _refer(progress: Progress, segment: Segment) -> bool:
     return not known
 
 
-def _branch_to_pb(step_id: str, branch: Progress) -> pb.BranchV1:
-    return pb.BranchV1(
-        step_id=step_id,
-        segments=[pb.SegmentRefV1(digest=ref.digest, kind=ref.kind) for ref in branch.segments],
-        spent=to_pb(branch.spent, agent_pb2.Spent),
-        round=branch.round,
-        phase=pb.Phase.ValueType(branch.phase),
-        pending=[_pending_to_pb(p) for p in branch.pending],
-        seen=[pb.SeenCallV1(key=key) for key in sorted(branch.seen)],
-        unknown_tools=branch.unknown_tools,
-        answer_so_far=branch.answer,
-        asked_again=branch.asked_again,
-        closing_reason=branch.closing_reason,
-        turn_start=branch.turn_start,
-        next_call_id=branch.next_call_id,
-        strategy=pb.StrategyV1(progress_json=branch.strategy) if branch.strategy else None,
-    )
+def _place(progress: Progress) -> dict[str, Any]:
+    """Return the fields that tell where a run, or one of its steps, stands; both messages have them."""
+    return {
+        "spent": to_pb(progress.spent, agent_pb2.Spent),
+        "round": progress.round,
+        "phase": pb.Phase.ValueType(progress.phase),
+        "pending": [_pending_to_pb(p) for p in progress.pending],
+        "segments": [pb.SegmentRefV1(digest=ref.digest, kind=ref.kind) for ref in progress.segments],
+        "seen": [pb.SeenCallV1(key=key) for key in sorted(progress.seen)],
+        "unknown_tools": progress.unknown_tools,
+        "answer_so_far": progress.answer,
+        "asked_again": progress.asked_again,
+        "closing_reason": progress.closing_reason,
+        "turn_start": progress.turn_start,
+        "next_call_id": progress.next_call_id,
+        "strategy": pb.StrategyV1(progress_json=progress.strategy),
+    }
 
 
-def _branch_from_pb(branch: pb.BranchV1, messages: list[Message], evidence: EvidencePool) -> Progress:
+def _progress(place: pb.StateV1 | pb.BranchV1, messages: list[Message], evidence: EvidencePool) -> Progress:
+    """Return what `_place` told."""
     return Progress(
         messages=messages,
-        turn_start=branch.turn_start,
+        turn_start=place.turn_start,
         evidence=evidence,
-        spent=from_pb(branch.spent, Spent),
-        round=branch.round,
-        phase=Phase(branch.phase),
-        pending=tuple(_pending_from_pb(p) for p in branch.pending),
-        seen={entry.key for entry in branch.seen},
-        unknown_tools=branch.unknown_tools,
-        answer=branch.answer_so_far,
-        asked_again=branch.asked_again,
-        closing_reason=branch.closing_reason,
-        next_call_id=branch.next_call_id,
-        strategy=branch.strategy.progress_json,
-        segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in branch.segments],
+        spent=from_pb(place.spent, Spent),
+        round=place.round,
+        phase=Phase(place.phase),
+        pending=tuple(_pending_from_pb(p) for p in place.pending),
+        seen={entry.key for entry in place.seen},
+        unknown_tools=place.unknown_tools,
+        answer=place.answer_so_far,
+        asked_again=place.asked_again,
+        closing_reason=place.closing_reason,
+        strategy=place.strategy.progress_json,
+        next_call_id=place.next_call_id,
+        segments=[SegmentRef(digest=ref.digest, kind=ref.kind) for ref in place.segments],
         saved_messages=len(messages),
     )
 
