@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -63,11 +63,9 @@ class Turns:
 _turns: WeakKeyDictionary[Pool, Turns] = WeakKeyDictionary()
 
 
-@asynccontextmanager
-async def write_turn(engine: AsyncEngine, *, urgent: bool = False) -> AsyncIterator[None]:
-    """Hold a turn to write with the engine for the block."""
+def write_turn(engine: AsyncEngine, *, urgent: bool = False) -> AbstractAsyncContextManager[None]:
+    """Return a block's turn to write with the engine."""
     turns = _turns.get(engine.pool)
     if turns is None:
         turns = _turns[engine.pool] = Turns(1 if engine.dialect.name == "sqlite" else SIDE_BY_SIDE)
-    async with turns.turn(urgent=urgent):
-        yield
+    return turns.turn(urgent=urgent)
