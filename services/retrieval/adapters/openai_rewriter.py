@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
 from openai import AsyncOpenAI, OpenAIError
 
+from services.retrieval.adapters.openai_completion import complete
 from services.retrieval.ports import Rewriter, Rewritten
 
 log = logging.getLogger(__name__)
@@ -34,17 +34,12 @@ class OpenAIRewriter:
         turns = "\n".join(f"- {turn[:LONGEST]}" for turn in history[-6:])
         asked = f"Earlier turns:\n{turns or '- none'}\n\nLast question:\n{question[:LONGEST]}"
         try:
-            async with asyncio.timeout(self._seconds):
-                reply = await self._client.chat.completions.create(
-                    model=self._model,
-                    max_tokens=MAX_TOKENS,
-                    temperature=0,
-                    messages=[{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": asked}],
-                )
+            text = await complete(
+                self._client, self._model, INSTRUCTION, asked, max_tokens=MAX_TOKENS, seconds=self._seconds
+            )
         except (OpenAIError, TimeoutError) as failure:
             log.warning("rewriting locally: %s", failure, extra={"event": "retrieval.rewrite_failed"})
             return await self._local.rewrite(question, history)
-        text = (reply.choices[0].message.content or "").strip() if reply.choices else ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines or len(text) > LONGEST:
             return await self._local.rewrite(question, history)

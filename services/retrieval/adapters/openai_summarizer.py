@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from openai import AsyncOpenAI, OpenAIError
 
+from services.retrieval.adapters.openai_completion import complete
 from services.retrieval.domain.errors import SummarizerUnavailable
 
 INSTRUCTION = (
@@ -27,18 +26,13 @@ class OpenAISummarizer:
     async def summarize(self, title: str, text: str) -> str:
         asked = f"Title: {title}\n\n<document>\n{text}\n</document>"
         try:
-            async with asyncio.timeout(self._seconds):
-                reply = await self._client.chat.completions.create(
-                    model=self._model,
-                    max_tokens=MAX_TOKENS,
-                    temperature=0,
-                    messages=[{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": asked}],
-                )
+            written = await complete(
+                self._client, self._model, INSTRUCTION, asked, max_tokens=MAX_TOKENS, seconds=self._seconds
+            )
         except (OpenAIError, TimeoutError) as failure:
             raise SummarizerUnavailable(
                 f"the model '{self._model}' that summarises does not answer; check its URL, key and name"
             ) from failure
-        written = (reply.choices[0].message.content or "").strip() if reply.choices else ""
         if not written:
             raise SummarizerUnavailable(f"the model '{self._model}' wrote no summary")
         return written
