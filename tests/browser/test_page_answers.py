@@ -170,6 +170,16 @@ async def test_the_chosen_agent_and_model_travel_with_the_question(page: Page, g
     assert gateway.runs["run-1"].body["model"] == "gpt-large"
 
 
+async def test_the_choice_made_before_holds_for_a_question_sent_while_the_choices_load(
+    page: Page, gateway: FakeGateway
+) -> None:
+    await page.get_by_label("Agent").select_option("research")
+    await page.route("**/v1/agents*", lambda route: None)  # never answered
+    await page.reload()
+    await finished(await ask(page, "Count"))
+    assert gateway.runs["run-1"].body["agent_id"] == "research"
+
+
 async def test_a_server_that_wants_a_key_is_given_one(page: Page, gateway: FakeGateway) -> None:
     gateway.key = "pk-1"
     await page.get_by_role("textbox", name="Your question").fill("Count")

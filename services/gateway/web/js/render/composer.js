@@ -24,6 +24,7 @@ export class Composer {
     this.agent = h("select", { "aria-label": t("agent"), hidden: true });
     this.model = h("select", { "aria-label": t("model"), hidden: true });
     for (const [name, field] of [["agent", this.agent], ["model", this.model]]) {
+      field.append(h("option", { value: recall(name, "") })); // what was chosen before holds for a question sent before the choices have come
       field.addEventListener("change", () => remember(name, field.value));
     }
     const files = h("input", { type: "file", multiple: true, class: "visually-hidden", tabindex: "-1", "aria-hidden": "true" });
