@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import re
@@ -11,15 +10,15 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from services.chassis import sqlite_inline
+
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 5.0
-WAL_RETRY = 0.02
 
 
 def database_url(url: str, data_dir: Path, service: str) -> str:
@@ -27,18 +26,20 @@ def database_url(url: str, data_dir: Path, service: str) -> str:
     if url:
         return url
     data_dir.mkdir(parents=True, exist_ok=True)
-    return f"sqlite+aiosqlite:///{(data_dir / f'{service}.sqlite3').resolve()}"
+    return f"sqlite:///{(data_dir / f'{service}.sqlite3').resolve()}"
 
 
 def open_engine(url: str) -> AsyncEngine:
-    """Return an engine for `sqlite+aiosqlite:///…` or `postgresql+asyncpg://…`; no connection is made yet.
+    """Return an engine for `sqlite:///…`, whatever driver it names, or `postgresql+asyncpg://…`; nothing connects yet.
 
     SQLite gets WAL, synchronous=FULL, foreign keys, a busy timeout of 5 s, and transactions that begin IMMEDIATE, so
     that a transaction which reads before it writes cannot fail half-way with SQLITE_BUSY.
     """
-    if make_url(url).get_backend_name() != "sqlite":
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
         return create_async_engine(url, pool_pre_ping=True)
-    engine = create_async_engine(url, connect_args={"timeout": BUSY_TIMEOUT})
+    inline = parsed.set(drivername=sqlite_inline.DRIVER)
+    engine = create_async_engine(inline, connect_args={"timeout": BUSY_TIMEOUT})
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     event.listen(engine.sync_engine, "invalidate", _end_transaction)
@@ -46,28 +47,15 @@ def open_engine(url: str) -> AsyncEngine:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    # The driver's own BEGIN handling is off; `_begin_immediate` starts every transaction.
-    connection.isolation_level = None
-    connection.run_async(_set_pragmas)
-
-
-async def _set_pragmas(connection: aiosqlite.Connection) -> None:
-    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
-        await connection.execute(f"PRAGMA {pragma}")
-    # The one statement for which SQLite does not wait: two that open a new file at once would fail.
-    for _ in range(int(BUSY_TIMEOUT / WAL_RETRY)):
-        try:
-            await connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError:
-            await asyncio.sleep(WAL_RETRY)
-        else:
-            return
-    await connection.execute("PRAGMA journal_mode=WAL")
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "journal_mode=WAL"):
+        connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_immediate(connection: Connection) -> None:
-    read_only = connection.get_execution_options().get("read_only", False)
-    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+    options = connection.get_execution_options()
+    driver: Any = connection.connection.dbapi_connection
+    driver.aside = options.get("aside", False)
+    connection.exec_driver_sql("BEGIN" if options.get("read_only", False) else "BEGIN IMMEDIATE")
 
 
 def _end_transaction(connection: Any, record: object, error: BaseException | None) -> None:
@@ -79,6 +67,11 @@ def _end_transaction(connection: Any, record: object, error: BaseException | Non
     if connection is not None:
         with contextlib.suppress(sqlite3.Error, ValueError):
             connection.rollback()
+
+
+def aside(engine: AsyncEngine) -> AsyncEngine:
+    """Return a view of `engine` for statements that look at much: on SQLite they run in a thread, not on the loop."""
+    return engine.execution_options(aside=True)
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:

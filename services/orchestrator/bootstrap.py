@@ -146,7 +146,7 @@ def _database_url(settings: Settings) -> str:
     if settings.database_url:
         return settings.database_url
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    return f"sqlite+aiosqlite:///{settings.data_dir / 'orchestrator.sqlite3'}"
+    return f"sqlite:///{settings.data_dir / 'orchestrator.sqlite3'}"
 
 
 def _ownership(settings: Settings, platform: Platform, database: Database) -> Ownership:

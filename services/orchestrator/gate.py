@@ -107,7 +107,9 @@ class Gate:
 
     async def _records(self, leg: Leg) -> dict[str, ApprovalRecord]:
         asked = [p.approval_id for p in leg.progress.waiting if p.approval_id]
-        return await self._approvals.get(leg.spec.principal, asked) if asked else {}
+        known = {approval_id: leg.decided[approval_id] for approval_id in asked if approval_id in leg.decided}
+        unknown = [approval_id for approval_id in asked if approval_id not in known]
+        return known | await self._approvals.get(leg.spec.principal, unknown) if unknown else known
 
     # --- known, valid, not a duplicate, within budget ------------------------------------------------------------
 

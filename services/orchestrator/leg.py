@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -19,6 +19,7 @@ from services.orchestrator.domain.run import Checkpoint
 from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import RunJournal
 from services.orchestrator.models.ports import Purpose
+from services.orchestrator.ports import ApprovalRecord
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +27,8 @@ class Leg:
     """What the loop and the gate work with.
 
     `parent` is the trace context of the leg's span; `result_characters` the most of one tool result that the model's
-    window bears; `purpose` what the rounds of its loop are for. A branch is a leg for one step of a run: `root` is the
+    window bears; `purpose` what the rounds of its loop are for; `decided` are records of requests that are decided, by
+    approval id, as far as they are known without asking. A branch is a leg for one step of a run: `root` is the
     run's own leg, whose checkpoints hold it.
     """
 
@@ -41,6 +43,7 @@ class Leg:
     result_characters: int = 32_000
     purpose: Purpose = Purpose.ANSWER
     root: Leg | None = None
+    decided: Mapping[str, ApprovalRecord] = field(default_factory=dict)
     _since: float = field(default=0.0)
 
     def __post_init__(self) -> None:

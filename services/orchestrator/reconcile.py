@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.chassis.errors import ServiceError
@@ -16,7 +16,7 @@ from services.chassis.identity import Principal
 from services.orchestrator.domain.run import KeyEnded, Run, RunState
 from services.orchestrator.domain.usage import QuotaExceeded
 from services.orchestrator.journal.ports import RunStore
-from services.orchestrator.ports import Approvals, RecordState, Standing
+from services.orchestrator.ports import ApprovalRecord, Approvals, RecordState, Standing
 from services.orchestrator.workforce import Workforce
 
 _log = logging.getLogger(__name__)
@@ -117,9 +117,9 @@ class Reconciler:
                 continue
             states = [records[p.approval_id].state for p in run.pending if p.approval_id in records]
             expired = all(state is RecordState.EXPIRED for state in states)
-            await self._wake(run, "expiry" if expired else "decision")
+            await self._wake(run, "expiry" if expired else "decision", records)
 
-    async def _wake(self, run: Run, cause: str) -> None:
+    async def _wake(self, run: Run, cause: str, records: Mapping[str, ApprovalRecord]) -> None:
         """Lead a run on as its own principal, if that one may still run anything."""
         try:
             await self._standing.check(run)
@@ -129,7 +129,7 @@ class Reconciler:
             # Its decision stands; it goes on when there is quota again.
             _log.info("run stays parked: %s", error.message, extra={"run_id": run.run_id})
         else:
-            await self._workforce.take_up(run.run_id, cause)
+            await self._workforce.take_up(run.run_id, cause, records)
 
     async def _take_up_orphans(self) -> None:
         for run in await self._store.orphans(limit=self._settings.page, reader=self._reader):

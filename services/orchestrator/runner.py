@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 
@@ -38,6 +39,7 @@ from services.orchestrator.loop import LoopEnd
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.ports import Catalogue, ModelReply
+from services.orchestrator.ports import ApprovalRecord
 from services.orchestrator.strategies.ports import Strategies
 
 _log = logging.getLogger(__name__)
@@ -79,10 +81,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How a leg begins. `cause` is empty for a new run, else decision, expiry, message or recovery."""
+    """How a leg begins. `cause` is empty for a new run, else decision, expiry, message or recovery.
+
+    `decided` are records that whoever woke the run has read already, by approval id.
+    """
 
     cause: str = ""
     queued: timedelta = timedelta()
+    decided: Mapping[str, ApprovalRecord] = field(default_factory=dict)
 
 
 class Runner:
@@ -127,6 +133,7 @@ class Runner:
             memory=memory,
             parent=trace.set_span_in_context(span),
             result_characters=result_limit(self._window(spec)),
+            decided=start.decided,
         )
         end = LegEnd.FAILED
         begun = self._clock.monotonic()
@@ -149,7 +156,7 @@ class Runner:
             if stop.reason is not None:
                 return await self._stopped(leg, stop)
             if start.cause:
-                await self._resumed(leg, start.cause)
+                self._resumed(leg, start.cause)
             else:
                 _tell_started(leg.spec)
             end, reply = await self._strategies[leg.spec.agent.type].run(leg)
@@ -206,10 +213,10 @@ class Runner:
 
     # --- resuming and pausing -------------------------------------------------------------------------------------
 
-    async def _resumed(self, leg: Leg, cause: str) -> None:
+    def _resumed(self, leg: Leg, cause: str) -> None:
         paused_at, leg.progress.paused_at = leg.progress.paused_at, None
         paused = max(self._clock.now() - paused_at, timedelta()) if paused_at else timedelta()
-        await leg.journal.fact(RunResumed(paused=paused, cause=cause), state=RunState.RUNNING, pending=())
+        leg.journal.resumed(RunResumed(paused=paused, cause=cause))
         _log.info("run resumed", extra={"event": names.EVENT_RUN_RESUMED, "run_id": leg.spec.run_id, "cause": cause})
 
     async def _pause(self, leg: Leg) -> LegEnd:

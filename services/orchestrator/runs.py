@@ -190,9 +190,11 @@ class Runs:
                     f"run '{run_id}' does not wait for call '{decision.call_id}'; it waits for: {known}",
                     metadata={"run_id": run_id, "call_id": decision.call_id},
                 )
+        records = {}
         for decision in decisions:
-            await self._approvals.decide(principal, waiting[decision.call_id].approval_id, run_id, decision)
-        await self._workforce.take_up(run_id, "decision")
+            approval_id = waiting[decision.call_id].approval_id
+            records[approval_id] = await self._approvals.decide(principal, approval_id, run_id, decision)
+        await self._workforce.take_up(run_id, "decision", records)
         return run
 
     async def _free_text(self, principal: Principal, run: Run, text: str) -> Decision:

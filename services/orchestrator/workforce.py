@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.chassis import names
@@ -20,13 +20,14 @@ from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunStore, StoreUnavailable
-from services.orchestrator.ports import Conversations
+from services.orchestrator.ports import ApprovalRecord, Conversations, RecordState
 from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
 from services.orchestrator.slots import FairSlots
 
 _log = logging.getLogger(__name__)
 # Where the next thing a run or a step does is to call the model.
 _SPEAKING = (Phase.ROUND_START, Phase.CLOSING)
+NO_RECORDS: Mapping[str, ApprovalRecord] = {}
 _INTERRUPTED = "The service was interrupted; the answer starts again."
 
 
@@ -89,21 +90,26 @@ class Workforce:
         task = asyncio.create_task(work, name=f"run {spec.run_id}")
         self._jobs[spec.run_id] = _Job(task=task, stop=stop)
 
-    async def take_up(self, run_id: str, cause: str) -> bool:
-        """Claim a parked or orphaned run and lead it on; False when another has it or it has ended."""
+    async def take_up(self, run_id: str, cause: str, records: Mapping[str, ApprovalRecord] = NO_RECORDS) -> bool:
+        """Claim a parked or orphaned run and lead it on; False when another has it or it has ended.
+
+        `records` are those of its requests that the caller has read, by id; the gate asks for the others.
+        """
         if self._is_draining() or run_id in self._jobs:
             return False
         journal = await self._journals.claim(run_id)
         if journal is None:
             return False
         try:
-            return await self._go_on(journal, run_id, cause)
+            # What is decided stays decided; what was pending may be decided by now.
+            decided = {key: record for key, record in records.items() if record.state is not RecordState.PENDING}
+            return await self._go_on(journal, run_id, Start(cause=cause, decided=decided))
         except BaseException:
             # An open journal is renewed for ever: without this nobody would lead the run, here or elsewhere.
             journal.give_up()
             raise
 
-    async def _go_on(self, journal: RunJournal, run_id: str, cause: str) -> bool:
+    async def _go_on(self, journal: RunJournal, run_id: str, start: Start) -> bool:
         """Lead a claimed run on from its checkpoint, or end it when that cannot be."""
         saved = await self._store.load_checkpoint(run_id)
         try:
@@ -118,12 +124,12 @@ class Workforce:
             return True
         if journal.taken_over:
             _log.warning("run recovered", extra={"event": names.EVENT_RUN_RECOVERED, "run_id": run_id})
-        if cause == "recovery" and not await self._retract(journal, spec, progress):
+        if start.cause == "recovery" and not await self._retract(journal, spec, progress):
             return True
         if self._is_draining():  # it may have begun while we loaded
             await journal.hand_back()
             return False
-        self.begin(journal, spec, progress, Start(cause=cause))
+        self.begin(journal, spec, progress, start)
         return True
 
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
@@ -220,7 +226,7 @@ class Workforce:
         has_slot = await self._acquire(tenant, stop)
         try:
             waited = timedelta(seconds=self._clock.monotonic() - queued_at)
-            start = Start(cause=start.cause, queued=waited)
+            start = replace(start, queued=waited)
             if memory is None:
                 memory = await self._memory(spec)
             return await self._runner.lead(journal, spec, progress, memory, start, stop)

@@ -13,7 +13,7 @@ from proctor.retrieval.v1 import retrieval_service_pb2 as retrieval_pb
 from proctor.retrieval.v1 import source_service_pb2 as source_pb
 from proctor.retrieval.v1.retrieval_service_pb2_grpc import add_RetrievalServiceServicer_to_server
 from proctor.retrieval.v1.source_service_pb2_grpc import add_SourceServiceServicer_to_server
-from services.chassis.database import database_url, migrate, open_engine
+from services.chassis.database import aside, database_url, migrate, open_engine
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.settings import Secret
@@ -78,7 +78,8 @@ async def _assemble(
     settings: Settings, platform: Platform, opened: AsyncExitStack
 ) -> tuple[Callable[[grpc.aio.Server], None], Background]:
     clock, ids = platform.clock, platform.ids
-    engine = open_engine(database_url(settings.database_url, settings.data_dir, "retrieval"))
+    # Documents come by the thousand passages: nothing of the catalogue is looked up on the loop.
+    engine = aside(open_engine(database_url(settings.database_url, settings.data_dir, "retrieval")))
     opened.push_async_callback(engine.dispose)
     await migrate(engine, "services.retrieval:migrations")
     sources, passages = SqlSources(engine, clock, ids), SqlPassages(engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,6 +18,16 @@ from services.approval.domain import Change
 from services.approval.ports import AuditEntry, AuditHead
 
 FOLLOWER = "audit"
+
+_INSERT = insert(audit_entries)
+_HEADS = select(audit_heads).where(audit_heads.c.tenant.in_(bindparam("tenants", expanding=True)))
+_WRITE_HEADS = {
+    name: statement.on_conflict_do_update(
+        index_elements=[audit_heads.c.tenant],
+        set_={"sequence": statement.excluded.sequence, "hash": statement.excluded.hash},
+    )
+    for name, statement in (("postgresql", postgresql_insert(audit_heads)), ("sqlite", sqlite_insert(audit_heads)))
+}
 
 
 class SqlAuditLog:
@@ -41,7 +51,7 @@ class SqlAuditLog:
                 entry = link(heads.get(change.tenant, EMPTY), change)
                 heads[change.tenant] = AuditHead(sequence=entry.sequence, hash=entry.hash)
                 entries.append(entry)
-            await connection.execute(insert(audit_entries), [entry_row(entry) for entry in entries])
+            await connection.execute(_INSERT, [entry_row(entry) for entry in entries])
             await self._write_heads(connection, heads)
             await move_cursor(connection, FOLLOWER, changes[-1].sequence)
         return len(changes)
@@ -60,15 +70,9 @@ class SqlAuditLog:
             return [entry_of(row) for row in (await connection.execute(query)).mappings()]
 
     async def _heads(self, connection: AsyncConnection, tenants: set[str]) -> dict[str, AuditHead]:
-        rows = await connection.execute(select(audit_heads).where(audit_heads.c.tenant.in_(tenants)))
+        rows = await connection.execute(_HEADS, {"tenants": list(tenants)})
         return {row["tenant"]: AuditHead(sequence=row["sequence"], hash=row["hash"]) for row in rows.mappings()}
 
     async def _write_heads(self, connection: AsyncConnection, heads: dict[str, AuditHead]) -> None:
-        dialect = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
-        statement = dialect(audit_heads)
-        statement = statement.on_conflict_do_update(
-            index_elements=[audit_heads.c.tenant],
-            set_={"sequence": statement.excluded.sequence, "hash": statement.excluded.hash},
-        )
         rows = [{"tenant": tenant, "sequence": head.sequence, "hash": head.hash} for tenant, head in heads.items()]
-        await connection.execute(statement, rows)
+        await connection.execute(_WRITE_HEADS[connection.dialect.name], rows)

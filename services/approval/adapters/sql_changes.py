@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import bindparam, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,6 +19,20 @@ CHANNEL = "proctor_approval"
 # Any constant that nothing else in this database locks.
 ORDER_LOCK = 7526762
 
+# Built once: to build a statement costs more than to run it.
+_INSERT = insert(changes)
+_AFTER = (
+    select(changes).where(changes.c.sequence > bindparam("after")).order_by(changes.c.sequence).limit(bindparam("most"))
+)
+_CURSOR = select(cursors.c.sequence).where(cursors.c.follower == bindparam("key"))
+_LOCK = _CURSOR.with_for_update()
+_MOVE = cursors.update().where(cursors.c.follower == bindparam("key")).values(sequence=bindparam("to"))
+_BEHIND = select(changes.c.sequence).where(changes.c.sequence > func.coalesce(_CURSOR.scalar_subquery(), 0)).limit(1)
+_OPEN = {
+    "postgresql": postgresql_insert(cursors).on_conflict_do_nothing(),
+    "sqlite": sqlite_insert(cursors).on_conflict_do_nothing(),
+}
+
 
 async def record(connection: AsyncConnection, made: Sequence[Change]) -> None:
     """Write `made` as the last statement of the caller's transaction.
@@ -31,39 +45,35 @@ async def record(connection: AsyncConnection, made: Sequence[Change]) -> None:
     if connection.dialect.name == "postgresql":
         await connection.execute(text(f"SELECT pg_advisory_xact_lock({ORDER_LOCK})"))
         await connection.execute(text(f"SELECT pg_notify('{CHANNEL}', '')"))
-    await connection.execute(insert(changes), [change_row(change) for change in made])
+    await connection.execute(_INSERT, [change_row(change) for change in made])
 
 
 async def behind(connection: AsyncConnection, follower: str) -> bool:
     """Return whether there are changes that `follower` has not worked off. Takes no lock: most wakes find nothing."""
-    cursor = select(cursors.c.sequence).where(cursors.c.follower == follower).scalar_subquery()
-    query = select(changes.c.sequence).where(changes.c.sequence > func.coalesce(cursor, 0)).limit(1)
-    return (await connection.execute(query)).first() is not None
+    return (await connection.execute(_BEHIND, {"key": follower})).first() is not None
 
 
 async def open_cursor(connection: AsyncConnection, follower: str, *, at_end: bool) -> None:
     """Give `follower` a cursor unless it has one: before the first change, or after the last."""
-    dialect = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
     end = (await connection.execute(select(func.max(changes.c.sequence)))).scalar_one() if at_end else 0
-    await connection.execute(dialect(cursors).values(follower=follower, sequence=end or 0).on_conflict_do_nothing())
+    await connection.execute(_OPEN[connection.dialect.name], {"follower": follower, "sequence": end or 0})
 
 
 async def lock_cursor(connection: AsyncConnection, follower: str) -> int:
     """Return how far `follower` has come, and keep other replicas' followers out until the transaction ends."""
     await open_cursor(connection, follower, at_end=False)
-    query = select(cursors.c.sequence).where(cursors.c.follower == follower).with_for_update()
-    return int((await connection.execute(query)).scalar_one())
+    return int((await connection.execute(_LOCK, {"key": follower})).scalar_one())
 
 
 async def move_cursor(connection: AsyncConnection, follower: str, sequence: int) -> None:
     """Say that `follower` has worked off every change up to `sequence`."""
-    await connection.execute(cursors.update().where(cursors.c.follower == follower).values(sequence=sequence))
+    await connection.execute(_MOVE, {"key": follower, "to": sequence})
 
 
 async def changes_after(connection: AsyncConnection, sequence: int, limit: int) -> list[Change]:
     """Return up to `limit` changes after `sequence`."""
-    query = select(changes).where(changes.c.sequence > sequence).order_by(changes.c.sequence).limit(limit)
-    return [change_of(row) for row in (await connection.execute(query)).mappings()]
+    rows = await connection.execute(_AFTER, {"after": sequence, "most": limit})
+    return [change_of(row) for row in rows.mappings()]
 
 
 class SqlChangeLog:

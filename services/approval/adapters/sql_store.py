@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, tuple_, union
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, insert, or_, select, tuple_, union
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -19,6 +19,19 @@ from services.approval.ports import Bell, Filter, Place
 
 Columns = approvals.c
 
+_ADD = {
+    "postgresql": postgresql_insert(approvals).on_conflict_do_nothing(),
+    "sqlite": sqlite_insert(approvals).on_conflict_do_nothing(),
+}
+_FIND = select(approvals).where(Columns.approval_id.in_(bindparam("ids", expanding=True)))
+_FIND_OF_TENANT = _FIND.where(Columns.tenant == bindparam("of"))
+_REPLACE = approvals.update().where(
+    Columns.approval_id == bindparam("key"),
+    Columns.tenant == bindparam("of"),
+    Columns.state == State.PENDING,
+    Columns.version == bindparam("seen"),
+)
+
 
 class SqlApprovals:
     """`Approvals` over one database; rings `bell` after each commit that changed something."""
@@ -28,38 +41,26 @@ class SqlApprovals:
         self._bell = bell
 
     async def add(self, approval: Approval, changes: Sequence[Change]) -> bool:
-        dialect = postgresql_insert if self._database.is_postgresql else sqlite_insert
-        statement = dialect(approvals).values(approval_row(approval)).on_conflict_do_nothing()
         async with self._database.write() as connection:
-            if (await connection.execute(statement)).rowcount != 1:
+            if (await connection.execute(_ADD[connection.dialect.name], approval_row(approval))).rowcount != 1:
                 return False
             await record(connection, changes)
         self._bell.ring()
         return True
 
     async def find(self, tenant: str | None, ids: Sequence[str]) -> list[Approval]:
-        query = select(approvals).where(Columns.approval_id.in_(ids))
-        if tenant is not None:
-            query = query.where(Columns.tenant == tenant)
+        query = _FIND if tenant is None else _FIND_OF_TENANT
         async with self._database.read() as connection:
-            return [approval_of(row) for row in (await connection.execute(query)).mappings()]
+            rows = await connection.execute(query, {"ids": list(ids), "of": tenant})
+            return [approval_of(row) for row in rows.mappings()]
 
     async def replace(
         self, before: Approval, after: Approval, changes: Sequence[Change], rule: AllowRule | None = None
     ) -> bool:
         # The one conditional UPDATE that decides every race: only the first finds the version that it read.
-        statement = (
-            approvals.update()
-            .where(
-                Columns.approval_id == before.approval_id,
-                Columns.tenant == before.tenant,
-                Columns.state == State.PENDING,
-                Columns.version == before.version,
-            )
-            .values(approval_row(after))
-        )
+        seen = {"key": before.approval_id, "of": before.tenant, "seen": before.version}
         async with self._database.write() as connection:
-            if (await connection.execute(statement)).rowcount != 1:
+            if (await connection.execute(_REPLACE, {**approval_row(after), **seen})).rowcount != 1:
                 return False
             if rule is not None:
                 await connection.execute(insert(allow_rules).values(rule_row(rule)))

@@ -24,6 +24,7 @@ from services.orchestrator.domain.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunResumed,
     StageChanged,
     StampedEvent,
     Terminal,
@@ -222,6 +223,11 @@ class RunJournal:
         """
         if self.is_open:
             self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint))
+
+    def resumed(self, event: RunResumed) -> None:
+        """Record that the run goes on, without waiting: nothing after it is shown or awaited before it is committed."""
+        if self.is_open:
+            self._post(Entry(events=(event,), state=RunState.RUNNING, pending=()))
 
     async def finish(
         self,

@@ -27,6 +27,11 @@ class LeaseTerms:
     block: int = 256
     reader: int = 1
 
+    @property
+    def milliseconds(self) -> int:
+        """`duration` as the database counts it."""
+        return int(self.duration.total_seconds() * 1000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:

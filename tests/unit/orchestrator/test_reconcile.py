@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -46,7 +47,7 @@ class World:
         if self.refusal is not None:
             raise self.refusal
 
-    async def take_up(self, run_id: str, cause: str) -> bool:
+    async def take_up(self, run_id: str, cause: str, records: Mapping[str, ApprovalRecord]) -> bool:
         self.done.append(("took up", run_id, cause))
         return True
 

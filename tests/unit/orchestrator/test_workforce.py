@@ -12,6 +12,7 @@ from services.orchestrator.continuation import encode
 from services.orchestrator.domain.events import AnswerRetracted, Event, RunFailed, Stage, StageChanged, StampedEvent
 from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase
+from services.orchestrator.runner import Start
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.workforce import Workforce
 from tests.support.clock import FakeClock, SequentialIds
@@ -76,7 +77,7 @@ async def test_a_leg_that_breaks_before_it_leads_is_given_up() -> None:
     spec = SimpleNamespace(
         run_id="r1", principal=SimpleNamespace(tenant="t"), conversation_id="c", on_retraction=OnRetraction.EMIT
     )
-    force.begin(journal, spec, SimpleNamespace(), SimpleNamespace(cause=""))  # type: ignore[arg-type]
+    force.begin(journal, spec, SimpleNamespace(), Start())  # type: ignore[arg-type]
     task = force._jobs["r1"].task
     with pytest.raises(AttributeError):
         await task

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, literal, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.adapters.sql.conversations import active_run, append_messages, lock_conversation
-from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, serialize
+from services.orchestrator.adapters.sql.dialect import insert_new, lease, serialize
 from services.orchestrator.adapters.sql.rows import event_row, new_run_row, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, messages, runs, segments
 from services.orchestrator.adapters.sql.usage import reserve
@@ -17,6 +17,15 @@ from services.orchestrator.domain.conversation import ConversationBusy, Conversa
 from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
 from services.orchestrator.domain.text import without_nul
 from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership
+
+_INSERT_RUN = insert(runs).values(lease_until=lease()).returning(runs)
+_INSERT_CHECKPOINT = insert(checkpoints)
+_INSERT_EVENTS = insert(events)
+_OF_REQUEST = select(runs).where(
+    runs.c.tenant == bindparam("tenant"),
+    runs.c.user_id == bindparam("user"),
+    runs.c.request_id == bindparam("request_id"),
+)
 
 
 async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now: datetime) -> Admission:
@@ -33,9 +42,8 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
     await reserve(connection, new, now)
     tool_memory = await _join_conversation(connection, new, now) if run.conversation_id else b""
     row = new_run_row(new, terms, now)
-    lease = DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
-    inserted = (await connection.execute(insert(runs).values(**row, lease_until=lease).returning(runs))).one()
-    await connection.execute(insert(checkpoints).values(run_id=run.run_id, head=new.checkpoint.head, saved_at=now))
+    inserted = (await connection.execute(_INSERT_RUN, {**row, "lease_ms": terms.milliseconds})).one()
+    await connection.execute(_INSERT_CHECKPOINT, {"run_id": run.run_id, "head": new.checkpoint.head, "saved_at": now})
     if new.checkpoint.new_segments:
         await connection.execute(
             insert_new(connection, segments),
@@ -45,7 +53,7 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
             ],
         )
     if new.events:
-        await connection.execute(insert(events), [event_row(run.run_id, event) for event in new.events])
+        await connection.execute(_INSERT_EVENTS, [event_row(run.run_id, event) for event in new.events])
     admitted = run_from_row(inserted)
     ownership = Ownership(
         run=admitted,
@@ -59,8 +67,8 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
 
 
 async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
-    same = (runs.c.tenant == run.tenant) & (runs.c.user_id == run.user) & (runs.c.request_id == run.request_id)
-    return (await connection.execute(select(runs).where(same))).one_or_none()
+    request = {"tenant": run.tenant, "user": run.user, "request_id": run.request_id}
+    return (await connection.execute(_OF_REQUEST, request)).one_or_none()
 
 
 async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> bytes:
@@ -68,17 +76,18 @@ async def _join_conversation(connection: AsyncConnection, new: NewRun, now: date
     run = new.run
     if title := without_nul(new.title):
         await connection.execute(
-            insert_new(connection, conversations).values(
-                conversation_id=run.conversation_id,
-                tenant=run.tenant,
-                user_id=run.user,
-                title=title,
-                title_search=title.casefold(),
-                created_at=now,
-                updated_at=now,
-                next_position=1,
-                tool_memory=b"",
-            )
+            insert_new(connection, conversations),
+            {
+                "conversation_id": run.conversation_id,
+                "tenant": run.tenant,
+                "user_id": run.user,
+                "title": title,
+                "title_search": title.casefold(),
+                "created_at": now,
+                "updated_at": now,
+                "next_position": 1,
+                "tool_memory": b"",
+            },
         )
     conversation = await lock_conversation(connection, run.conversation_id)
     if conversation is None or (conversation.tenant, conversation.user_id) != (run.tenant, run.user):

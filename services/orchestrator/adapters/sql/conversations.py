@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, insert, or_, select, update
+from sqlalchemy import Row, bindparam, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.clock import Clock
-from services.orchestrator.adapters.sql.dialect import before
+from services.chassis.database import aside
+from services.orchestrator.adapters.sql.dialect import Instant, before
 from services.orchestrator.adapters.sql.rows import (
     TERMINAL_STATES,
     conversation_from_row,
@@ -31,20 +32,32 @@ from services.orchestrator.domain.messages import Message, Role
 from services.orchestrator.domain.text import without_nul
 
 _IN_FORCE = messages.c.superseded_by == ""
+_CONVERSATION = select(conversations).where(conversations.c.conversation_id == bindparam("conversation_id"))
+_LOCK = _CONVERSATION.with_for_update()
+_OWNED = _CONVERSATION.where(
+    conversations.c.tenant == bindparam("tenant"), conversations.c.user_id == bindparam("user")
+)
+_ACTIVE_RUN = (
+    select(runs.c.run_id)
+    .where(runs.c.conversation_id == bindparam("conversation_id"), runs.c.state.not_in(TERMINAL_STATES))
+    .limit(1)
+)
+_INSERT_MESSAGES = insert(messages)
+_MOVE_ON = (
+    update(conversations)
+    .where(conversations.c.conversation_id == bindparam("key"))
+    .values(next_position=bindparam("new_position"), updated_at=bindparam("now", type_=Instant))
+)
 
 
 async def lock_conversation(connection: AsyncConnection, conversation_id: str) -> Row[Any] | None:
     """Return the row, locked until the transaction ends."""
-    statement = select(conversations).where(conversations.c.conversation_id == conversation_id).with_for_update()
-    return (await connection.execute(statement)).one_or_none()
+    return (await connection.execute(_LOCK, {"conversation_id": conversation_id})).one_or_none()
 
 
 async def active_run(connection: AsyncConnection, conversation_id: str) -> str:
     """Return the run that works or waits in the conversation, or an empty string."""
-    statement = select(runs.c.run_id).where(
-        runs.c.conversation_id == conversation_id, runs.c.state.not_in(TERMINAL_STATES)
-    )
-    return await connection.scalar(statement.limit(1)) or ""
+    return await connection.scalar(_ACTIVE_RUN, {"conversation_id": conversation_id}) or ""
 
 
 async def append_messages(
@@ -54,17 +67,14 @@ async def append_messages(
     position = conversation.next_position
     if new:
         await connection.execute(
-            insert(messages),
+            _INSERT_MESSAGES,
             [
                 message_row(conversation.conversation_id, position + offset, run_id, message)
                 for offset, message in enumerate(new)
             ],
         )
-    await connection.execute(
-        update(conversations)
-        .where(conversations.c.conversation_id == conversation.conversation_id)
-        .values(next_position=position + len(new), updated_at=now)
-    )
+    moved = {"key": conversation.conversation_id, "new_position": position + len(new), "now": now}
+    await connection.execute(_MOVE_ON, moved)
 
 
 class SqlConversations:
@@ -111,7 +121,7 @@ class SqlConversations:
                 messages.c.search.contains(query, autoescape=True),
             )
             statement = statement.where(or_(conversations.c.title_search.contains(query, autoescape=True), said))
-        async with looking(self._engine) as connection:
+        async with looking(aside(self._engine)) as connection:
             rows = (await connection.execute(statement)).all()
             found = [row.conversation_id for row in rows]
             busy = await connection.execute(
@@ -137,7 +147,7 @@ class SqlConversations:
     async def everything(self, tenant: str, user: str, conversation_id: str) -> Sequence[StoredMessage]:
         """Return all messages, superseded ones too, in order: for export."""
         statement = select(messages).where(messages.c.conversation_id == conversation_id).order_by(messages.c.position)
-        async with looking(self._engine) as connection:
+        async with looking(aside(self._engine)) as connection:
             await _owned(connection, tenant, user, conversation_id)
             return [message_from_row(row) for row in await connection.execute(statement)]
 
@@ -191,13 +201,7 @@ class SqlConversations:
 
 async def _owned(connection: AsyncConnection, tenant: str, user: str, conversation_id: str) -> Row[Any]:
     row = (
-        await connection.execute(
-            select(conversations).where(
-                conversations.c.conversation_id == conversation_id,
-                conversations.c.tenant == tenant,
-                conversations.c.user_id == user,
-            )
-        )
+        await connection.execute(_OWNED, {"conversation_id": conversation_id, "tenant": tenant, "user": user})
     ).one_or_none()
     if row is None:
         raise ConversationNotFound(conversation_id)

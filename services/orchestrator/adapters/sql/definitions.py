@@ -14,6 +14,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Table,
+    bindparam,
     delete,
     insert,
     select,
@@ -56,6 +57,14 @@ definition_versions = Table(
     Column("content", LargeBinary, nullable=False),
     Column("updated_at", Instant, nullable=False),
 )
+
+_NEWEST = select(definitions.c.content).where(
+    definitions.c.kind == bindparam("kind"), definitions.c.tenant == bindparam("tenant")
+)
+_NEWEST_OF_ONE = _NEWEST.where(
+    (definitions.c.definition_id == bindparam("id_or_name")) | (definitions.c.name == bindparam("id_or_name"))
+)
+_NEWEST_OF_ALL = _NEWEST.order_by(definitions.c.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +138,9 @@ class SqlDefinitions(Generic[T]):
 
     async def get(self, tenant: str, id_or_name: str) -> T | None:
         """Return the newest version of one."""
-        wanted = (definitions.c.definition_id == id_or_name) | (definitions.c.name == id_or_name)
+        wanted = {"kind": self._form.kind, "tenant": tenant, "id_or_name": id_or_name}
         async with looking(self._engine) as connection:
-            content = await connection.scalar(select(definitions.c.content).where(self._here(tenant), wanted))
+            content = await connection.scalar(_NEWEST_OF_ONE, wanted)
             return None if content is None else self._form.read(content)
 
     async def version(self, tenant: str, definition_id: str, version: int) -> T | None:
@@ -145,9 +154,9 @@ class SqlDefinitions(Generic[T]):
 
     async def list(self, tenant: str) -> Sequence[T]:
         """Return the newest versions of all, by name."""
-        statement = select(definitions.c.content).where(self._here(tenant)).order_by(definitions.c.name)
+        here = {"kind": self._form.kind, "tenant": tenant}
         async with looking(self._engine) as connection:
-            return [self._form.read(content) for content in await connection.scalars(statement)]
+            return [self._form.read(content) for content in await connection.scalars(_NEWEST_OF_ALL, here)]
 
     async def versions(self, tenant: str, definition_id: str, *, limit: int, before: int) -> Sequence[T]:
         """Return versions of one that are older than `before` (0: all), newest first."""

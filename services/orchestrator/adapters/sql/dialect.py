@@ -1,9 +1,14 @@
-"""The few places where SQLite and PostgreSQL differ, and how times are stored."""
+"""The few places where SQLite and PostgreSQL differ, and how times are stored.
+
+Statements of the hot paths are built once, at import or by the caches here: building one and finding its compiled form
+costs ten times what SQLite needs to run it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -14,6 +19,7 @@ from sqlalchemy import (
     FunctionElement,
     Table,
     TypeDecorator,
+    bindparam,
     func,
     select,
     text,
@@ -62,6 +68,11 @@ def _postgres_now(element: DatabaseNow, compiler: Any, **options: Any) -> str:
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 
+def lease() -> ColumnElement[int]:
+    """Return when a lease of `lease_ms` (a parameter, milliseconds) that begins now ends."""
+    return DatabaseNow() + bindparam("lease_ms", type_=BigInteger)
+
+
 def before(time: ColumnElement[Any], at: datetime, key: ColumnElement[Any], value: str) -> ColumnElement[bool]:
     """Return the condition of rows that follow (at, value) when both columns descend."""
     # Not a tuple comparison: inside one, SQLAlchemy would not store the time as its column does.
@@ -70,16 +81,26 @@ def before(time: ColumnElement[Any], at: datetime, key: ColumnElement[Any], valu
 
 def insert_new(connection: AsyncConnection | Connection, table: Table) -> Insert:
     """Return an INSERT that leaves a row alone when one with its key exists."""
-    if connection.dialect.name == POSTGRES:
+    return _insert_new(connection.dialect.name, table)
+
+
+@lru_cache
+def _insert_new(dialect: str, table: Table) -> Insert:
+    if dialect == POSTGRES:
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
 def upsert(
-    connection: AsyncConnection | Connection, table: Table, key: Sequence[str], changed: Sequence[str]
+    connection: AsyncConnection | Connection, table: Table, key: tuple[str, ...], changed: tuple[str, ...]
 ) -> Insert:
     """Return an INSERT that overwrites `changed` of the row with the same `key`."""
-    make = postgresql.insert if connection.dialect.name == POSTGRES else sqlite.insert
+    return _upsert(connection.dialect.name, table, key, changed)
+
+
+@lru_cache
+def _upsert(dialect: str, table: Table, key: tuple[str, ...], changed: tuple[str, ...]) -> Insert:
+    make = postgresql.insert if dialect == POSTGRES else sqlite.insert
     statement: Any = make(table)
     overwritten: Mapping[str, Any] = {name: statement.excluded[name] for name in changed}
     result: Insert = statement.on_conflict_do_update(index_elements=list(key), set_=overwritten)

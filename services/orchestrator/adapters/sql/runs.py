@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, literal, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.clock import Clock
+from services.chassis.database import aside
 from services.orchestrator.adapters.sql import admission, writing
-from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, before, signal
+from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, Instant, before, lease, signal
 from services.orchestrator.adapters.sql.rows import TERMINAL_STATES, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, events, runs, segments
 from services.orchestrator.adapters.sql.transactions import looking
@@ -32,6 +33,33 @@ from services.orchestrator.journal.ports import (
 )
 
 _UNOWNED = (runs.c.owner == "") | (runs.c.lease_until <= DatabaseNow())
+_RUN = select(runs).where(runs.c.run_id == bindparam("run_id"))
+_RUN_OF_TENANT = _RUN.where(runs.c.tenant == bindparam("tenant"))
+_STATUS = select(runs.c.state, runs.c.last_sequence, runs.c.oldest_sequence).where(runs.c.run_id == bindparam("run_id"))
+_HEAD = select(checkpoints.c.head).where(checkpoints.c.run_id == bindparam("run_id"))
+_SEGMENTS = select(segments.c.digest, segments.c.content).where(segments.c.run_id == bindparam("run_id"))
+_LATER = (events.c.run_id == bindparam("run_id"), events.c.sequence > bindparam("after"))
+_SIZES = select(events.c.sequence, events.c.size).where(*_LATER).order_by(events.c.sequence).limit(bindparam("most"))
+_PAYLOADS = (
+    select(events.c.sequence, events.c.kind, events.c.payload)
+    .where(*_LATER, events.c.sequence <= bindparam("last"))
+    .order_by(events.c.sequence)
+)
+_TO_CLAIM = select(runs, _UNOWNED.label("unowned")).where(runs.c.run_id == bindparam("run_id")).with_for_update()
+_CLAIM = (
+    update(runs)
+    .where(runs.c.run_id == bindparam("key"))
+    .values(
+        owner=bindparam("by"),
+        epoch=bindparam("new_epoch"),
+        attempt=bindparam("new_attempt"),
+        reserved_until=bindparam("reserved"),
+        lease_until=lease(),
+        updated_at=bindparam("now", type_=Instant),
+    )
+    .returning(runs)
+)
+_RENEW = update(runs).where(runs.c.run_id.in_(bindparam("run_ids", expanding=True))).values(lease_until=lease())
 
 
 class SqlRunStore:
@@ -49,9 +77,7 @@ class SqlRunStore:
 
     async def get(self, tenant: str, run_id: str) -> Run:
         async with looking(self._engine) as connection:
-            row = (
-                await connection.execute(select(runs).where(runs.c.run_id == run_id, runs.c.tenant == tenant))
-            ).one_or_none()
+            row = (await connection.execute(_RUN_OF_TENANT, {"run_id": run_id, "tenant": tenant})).one_or_none()
         if row is None:
             raise RunNotFound(run_id)
         return run_from_row(row)
@@ -59,7 +85,7 @@ class SqlRunStore:
     async def find(self, run_id: str) -> Run:
         """Return the run whatever its tenant, for work that no caller asked for; raise RunNotFound."""
         async with looking(self._engine) as connection:
-            row = (await connection.execute(select(runs).where(runs.c.run_id == run_id))).one_or_none()
+            row = (await connection.execute(_RUN, {"run_id": run_id})).one_or_none()
         if row is None:
             raise RunNotFound(run_id)
         return run_from_row(row)
@@ -113,12 +139,10 @@ class SqlRunStore:
 
     async def load_checkpoint(self, run_id: str) -> SavedState:
         async with looking(self._engine) as connection:
-            head = await connection.scalar(select(checkpoints.c.head).where(checkpoints.c.run_id == run_id))
+            head = await connection.scalar(_HEAD, {"run_id": run_id})
             if head is None:
                 raise RunNotFound(run_id)
-            rows = await connection.execute(
-                select(segments.c.digest, segments.c.content).where(segments.c.run_id == run_id)
-            )
+            rows = await connection.execute(_SEGMENTS, {"run_id": run_id})
             return SavedState(head=head, segments={row.digest: row.content for row in rows})
 
     # --- events ------------------------------------------------------------------------------------------------
@@ -130,27 +154,14 @@ class SqlRunStore:
     async def events(self, run_id: str, after: int, *, limit: int, max_bytes: int) -> Sequence[StampedEvent]:
         async with looking(self._engine) as connection:
             # Sizes first, so that a page of large events is never in memory.
-            sizes = (
-                await connection.execute(
-                    select(events.c.sequence, events.c.size)
-                    .where(events.c.run_id == run_id, events.c.sequence > after)
-                    .order_by(events.c.sequence)
-                    .limit(limit)
-                )
-            ).all()
+            sizes = (await connection.execute(_SIZES, {"run_id": run_id, "after": after, "most": limit})).all()
             status = await _status(connection, run_id)
             if after < status.oldest_sequence - 1:
                 raise EventsPruned(run_id, after, status.oldest_sequence)
             last = _last_that_fits(sizes, max_bytes)
             if last is None:
                 return []
-            rows = (
-                await connection.execute(
-                    select(events.c.sequence, events.c.kind, events.c.payload)
-                    .where(events.c.run_id == run_id, events.c.sequence > after, events.c.sequence <= last)
-                    .order_by(events.c.sequence)
-                )
-            ).all()
+            rows = (await connection.execute(_PAYLOADS, {"run_id": run_id, "after": after, "last": last})).all()
             if not rows or rows[0].sequence != sizes[0].sequence:
                 # Pruned between the two statements; PostgreSQL shows each of them what is committed by then.
                 raise EventsPruned(run_id, after, (await _status(connection, run_id)).oldest_sequence)
@@ -160,26 +171,21 @@ class SqlRunStore:
 
     async def claim(self, run_id: str, terms: LeaseTerms) -> Ownership | None:
         async with changing(self._engine) as connection:
-            row = (
-                await connection.execute(
-                    select(runs, _UNOWNED.label("unowned")).where(runs.c.run_id == run_id).with_for_update()
-                )
-            ).one_or_none()
+            row = (await connection.execute(_TO_CLAIM, {"run_id": run_id})).one_or_none()
             if row is None or row.state in TERMINAL_STATES or not row.unowned or row.min_reader > terms.reader:
                 return None
             taken_over = row.owner != ""
             claimed = await connection.execute(
-                update(runs)
-                .where(runs.c.run_id == run_id)
-                .values(
-                    owner=terms.owner,
-                    epoch=row.epoch + 1,
-                    attempt=row.attempt + int(taken_over),
-                    reserved_until=row.reserved_until + terms.block,
-                    lease_until=_lease(terms),
-                    updated_at=self._clock.now(),
-                )
-                .returning(runs)
+                _CLAIM,
+                {
+                    "key": run_id,
+                    "by": terms.owner,
+                    "new_epoch": row.epoch + 1,
+                    "new_attempt": row.attempt + int(taken_over),
+                    "reserved": row.reserved_until + terms.block,
+                    "lease_ms": terms.milliseconds,
+                    "now": self._clock.now(),
+                },
             )
             owned = claimed.one()
             await signal(connection, [OWNER_PREFIX + run_id])
@@ -201,9 +207,7 @@ class SqlRunStore:
                 .with_for_update()
             )
             kept = [row for row in rows if row.epoch == held[row.run_id]]
-            await connection.execute(
-                update(runs).where(runs.c.run_id.in_([r.run_id for r in kept])).values(lease_until=_lease(terms))
-            )
+            await connection.execute(_RENEW, {"run_ids": [row.run_id for row in kept], "lease_ms": terms.milliseconds})
         return [Renewal(run_id=r.run_id, epoch=r.epoch, cancel_requested_by=r.cancel_requested_by) for r in kept]
 
     async def release(self, run_id: str, owner: str, epoch: int) -> bool:
@@ -248,7 +252,7 @@ class SqlRunStore:
         ended = select(runs.c.run_id, runs.c.last_sequence).where(
             runs.c.finished_at < finished_before, runs.c.pruned.is_(False)
         )
-        async with changing(self._engine) as connection:
+        async with changing(aside(self._engine)) as connection:
             rows = (await connection.execute(ended.limit(limit).with_for_update(skip_locked=True))).all()
             for row in rows:
                 await connection.execute(
@@ -264,7 +268,7 @@ class SqlRunStore:
 
     async def delete_runs(self, finished_before: datetime, *, limit: int = 100) -> int:
         ended = select(runs.c.run_id).where(runs.c.finished_at < finished_before)
-        async with changing(self._engine) as connection:
+        async with changing(aside(self._engine)) as connection:
             rows = (await connection.execute(ended.limit(limit).with_for_update(skip_locked=True))).all()
             for row in rows:
                 await connection.execute(delete(events).where(events.c.run_id == row.run_id))
@@ -273,16 +277,8 @@ class SqlRunStore:
             return len(rows)
 
 
-def _lease(terms: LeaseTerms) -> Any:
-    return DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
-
-
 async def _status(connection: AsyncConnection, run_id: str) -> RunStatus:
-    row = (
-        await connection.execute(
-            select(runs.c.state, runs.c.last_sequence, runs.c.oldest_sequence).where(runs.c.run_id == run_id)
-        )
-    ).one_or_none()
+    row = (await connection.execute(_STATUS, {"run_id": run_id})).one_or_none()
     if row is None:
         raise RunNotFound(run_id)
     return RunStatus(state=RunState(row.state), last_sequence=row.last_sequence, oldest_sequence=row.oldest_sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Column, String, Table, delete, select
+from sqlalchemy import Column, String, Table, bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
@@ -22,6 +22,11 @@ ended_keys = Table(
     Column("ended_at", Instant, nullable=False),
 )
 
+_KEY = select(consumption.c.key_id).where(consumption.c.run_id == bindparam("run_id"))
+_ENDED = select(ended_keys.c.key_id).where(
+    ended_keys.c.tenant == bindparam("tenant"), ended_keys.c.key_id == bindparam("key_id")
+)
+
 
 class SqlStanding:
     """Implements the Standing port over the orchestrator's own rows."""
@@ -33,13 +38,10 @@ class SqlStanding:
     async def check(self, run: Run) -> None:
         """Raise KeyEnded or QuotaExceeded when a run that waited may not go on."""
         async with looking(self._engine) as connection:
-            key_id = await connection.scalar(select(consumption.c.key_id).where(consumption.c.run_id == run.run_id))
-            if key_id:
-                ended = select(ended_keys.c.key_id).where(
-                    ended_keys.c.tenant == run.tenant, ended_keys.c.key_id == key_id
-                )
-                if await connection.scalar(ended) is not None:
-                    raise KeyEnded(run.run_id, key_id)
+            key_id = await connection.scalar(_KEY, {"run_id": run.run_id})
+            ended = {"tenant": run.tenant, "key_id": key_id}
+            if key_id and await connection.scalar(_ENDED, ended) is not None:
+                raise KeyEnded(run.run_id, key_id)
             await recheck(connection, run, key_id or "", self._clock.now())
 
     async def end_key(self, tenant: str, key_id: str) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, case, cast, delete, func, insert, select, update
+from sqlalchemy import BigInteger, bindparam, case, cast, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.chassis.clock import Clock
+from services.chassis.database import aside
 from services.orchestrator.adapters.sql.dialect import serialize, upsert
 from services.orchestrator.adapters.sql.tables import consumption, quotas
 from services.orchestrator.adapters.sql.transactions import looking, writing
@@ -22,6 +23,19 @@ _TOKENS = case(
     else_=consumption.c.reserved_tokens,
 )
 
+_INSERT = insert(consumption)
+_SETTLE = (
+    update(consumption)
+    .where(consumption.c.run_id == bindparam("key"))
+    .values(
+        settled=True,
+        input_tokens=bindparam("input"),
+        output_tokens=bindparam("output"),
+        cost_micros=bindparam("cost"),
+    )
+)
+_QUOTAS = select(quotas).where(quotas.c.tenant == bindparam("tenant"))
+
 
 async def reserve(connection: AsyncConnection, new: NewRun, now: datetime) -> None:
     """Count the run against every quota that applies, or raise QuotaExceeded. Admissions of one tenant pass in turn."""
@@ -32,19 +46,20 @@ async def reserve(connection: AsyncConnection, new: NewRun, now: datetime) -> No
         for quota in limits:
             await _check(connection, run, new, quota, now)
     await connection.execute(
-        insert(consumption).values(
-            run_id=run.run_id,
-            tenant=run.tenant,
-            user_id=run.user,
-            key_id=new.key_id,
-            model=run.model,
-            started_at=now,
-            settled=False,
-            reserved_tokens=new.reserved_tokens,
-            input_tokens=0,
-            output_tokens=0,
-            cost_micros=0,
-        )
+        _INSERT,
+        {
+            "run_id": run.run_id,
+            "tenant": run.tenant,
+            "user_id": run.user,
+            "key_id": new.key_id,
+            "model": run.model,
+            "started_at": now,
+            "settled": False,
+            "reserved_tokens": new.reserved_tokens,
+            "input_tokens": 0,
+            "output_tokens": 0,
+            "cost_micros": 0,
+        },
     )
 
 
@@ -65,14 +80,13 @@ async def recheck(connection: AsyncConnection, run: Run, key_id: str, now: datet
 async def settle(connection: AsyncConnection, run_id: str, usage: Usage) -> None:
     """Replace a run's reservation by what it used."""
     await connection.execute(
-        update(consumption)
-        .where(consumption.c.run_id == run_id)
-        .values(
-            settled=True,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_micros=usage.cost_micros,
-        )
+        _SETTLE,
+        {
+            "key": run_id,
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cost": usage.cost_micros,
+        },
     )
 
 
@@ -80,7 +94,7 @@ async def _limits(connection: AsyncConnection, run: Run, key_id: str) -> list[Qu
     """Return the quotas that bind this run: for each scope the subject's own, else the scope's default."""
     subjects = {QuotaScope.TENANT: run.tenant, QuotaScope.USER: run.user, QuotaScope.KEY: key_id}
     found: dict[QuotaScope, Quota] = {}
-    rows = await connection.execute(select(quotas).where(quotas.c.tenant == run.tenant))
+    rows = await connection.execute(_QUOTAS, {"tenant": run.tenant})
     for row in rows:
         quota = _quota(row)
         subject = subjects[quota.scope]
@@ -193,7 +207,7 @@ class SqlUsage:
 
     async def forget(self, before: datetime) -> int:
         """Drop what runs that started before used, and return how many runs; keep more than WINDOW."""
-        async with writing(self._engine) as connection:
+        async with writing(aside(self._engine)) as connection:
             result = await connection.execute(delete(consumption).where(consumption.c.started_at < before))
             return result.rowcount
 
@@ -218,7 +232,7 @@ class SqlUsage:
             .group_by(day, consumption.c.user_id, consumption.c.model)
             .order_by(day, consumption.c.user_id, consumption.c.model)
         )
-        async with looking(self._engine) as connection:
+        async with looking(aside(self._engine)) as connection:
             return [
                 UsageDay(
                     day=datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(row.day)),

@@ -5,25 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import bindparam, insert, literal, select, update
+from sqlalchemy import Update, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
-from services.orchestrator.adapters.sql.dialect import DatabaseNow, insert_new, signal, upsert
+from services.orchestrator.adapters.sql.dialect import insert_new, lease, signal, upsert
 from services.orchestrator.adapters.sql.rows import event_row, pending_json
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
 from services.orchestrator.adapters.sql.usage import settle
 from services.orchestrator.journal.ports import LeaseTerms, RunWrite, WriteOutcome, WriteResult
 
 _FENCE = (
-    runs.c.run_id,
-    runs.c.owner,
-    runs.c.epoch,
-    runs.c.last_sequence,
-    runs.c.cancel_requested_by,
-    runs.c.conversation_id,
+    select(
+        runs.c.run_id,
+        runs.c.owner,
+        runs.c.epoch,
+        runs.c.last_sequence,
+        runs.c.cancel_requested_by,
+        runs.c.conversation_id,
+    )
+    .where(runs.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .order_by(runs.c.run_id)
+    .with_for_update()
+)
+_INSERT_EVENTS = insert(events)
+_EVENT = select(events.c.sequence).where(
+    events.c.run_id == bindparam("run_id"), events.c.sequence == bindparam("sequence")
+)
+_KEEP_TOOL_MEMORY = (
+    update(conversations)
+    .where(conversations.c.conversation_id == bindparam("key"))
+    .values(tool_memory=bindparam("new_tool_memory"))
 )
 
 
@@ -72,9 +87,7 @@ async def write(
 
 async def _lock(connection: AsyncConnection, run_ids: set[str]) -> dict[str, _Held]:
     """Lock the rows in one order, so that two batches never wait for each other."""
-    rows = await connection.execute(
-        select(*_FENCE).where(runs.c.run_id.in_(run_ids)).order_by(runs.c.run_id).with_for_update()
-    )
+    rows = await connection.execute(_FENCE, {"run_ids": list(run_ids)})
     return {row.run_id: _Held(row, row.owner, row.last_sequence) for row in rows}
 
 
@@ -102,9 +115,7 @@ async def _judge(connection: AsyncConnection, run: _Held, piece: RunWrite) -> Wr
 
 
 async def _earlier_outcome(connection: AsyncConnection, piece: RunWrite) -> WriteOutcome:
-    found = await connection.scalar(
-        select(events.c.sequence).where(events.c.run_id == piece.run_id, events.c.sequence == piece.last_sequence)
-    )
+    found = await connection.scalar(_EVENT, {"run_id": piece.run_id, "sequence": piece.last_sequence})
     if found is not None:
         return WriteOutcome.WRITTEN
     # Only two kinds were left out: what a cancellation guards against, and what came after the run was handed back.
@@ -135,7 +146,7 @@ def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
 async def _insert_events(connection: AsyncConnection, accepted: Sequence[RunWrite]) -> None:
     rows = [event_row(piece.run_id, event) for piece in accepted for event in piece.events]
     if rows:
-        await connection.execute(insert(events), rows)
+        await connection.execute(_INSERT_EVENTS, rows)
 
 
 async def _insert_segments(connection: AsyncConnection, pieces: Sequence[RunWrite]) -> None:
@@ -174,28 +185,29 @@ async def _end(connection: AsyncConnection, row: Any, piece: RunWrite, now: date
     await append_messages(connection, conversation, piece.run_id, piece.ending.messages, now)
     if piece.ending.tool_memory is not None:
         await connection.execute(
-            update(conversations)
-            .where(conversations.c.conversation_id == row.conversation_id)
-            .values(tool_memory=piece.ending.tool_memory)
+            _KEEP_TOOL_MEMORY, {"key": row.conversation_id, "new_tool_memory": piece.ending.tool_memory}
         )
 
 
 async def _update_rows(connection: AsyncConnection, touched: Sequence[_Held], terms: LeaseTerms, now: datetime) -> None:
-    """Move the rows on and extend their leases: one statement for all, one more for each that changes otherwise."""
-    if not touched:
-        return
-    lease = DatabaseNow() + literal(int(terms.duration.total_seconds() * 1000))
-    statement = (
-        update(runs)
-        .where(runs.c.run_id == bindparam("key"))
-        .values(
-            last_sequence=bindparam("last"), reserved_until=bindparam("reserved"), updated_at=now, lease_until=lease
-        )
-    )
-    await connection.execute(
-        statement,
-        [{"key": run.row.run_id, "last": run.last_sequence, "reserved": run.reserved_until} for run in touched],
-    )
+    """Move the rows on and extend their leases: one statement for all whose same columns change."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for run in touched:
-        if run.columns:
-            await connection.execute(update(runs).where(runs.c.run_id == run.row.run_id).values(run.columns))
+        columns: dict[str, Any] = {
+            "last_sequence": run.last_sequence,
+            "reserved_until": run.reserved_until,
+            "updated_at": now,
+        }
+        columns |= run.columns
+        row = {"key": run.row.run_id} | {f"new_{name}": value for name, value in columns.items()}
+        if "lease_until" not in columns:
+            row["lease_ms"] = terms.milliseconds
+        alike.setdefault(tuple(sorted(columns)), []).append(row)
+    for names, rows in alike.items():
+        await connection.execute(_row_update(names), rows)
+
+
+@lru_cache
+def _row_update(names: tuple[str, ...]) -> Update:
+    changed: dict[str, Any] = {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
+    return update(runs).where(runs.c.run_id == bindparam("key")).values({"lease_until": lease(), **changed})
