@@ -1,110 +1,152 @@
 """Pausing and resuming a run: what asking a person costs beside the model's own time, and what a pause writes.
 
-Usage: `python benchmarks/pause.py [--runs N]`. Gateway, orchestrator and approval on one event loop, a scripted model
-that answers at once. For each run:
- - pause: from the model's last byte to `run_paused` at the client, over the same from the last byte to the terminal
-   event of a run that only answers (so the model, the gateway and the stream are in both);
- - resume: from the decision's request to the model's next request, over an empty decision round trip.
-Bytes are those of the last checkpoint's head and of the segments that the pause added, for a conversation of two
-messages with one pending call.
+    python benchmarks/pause.py [--runs N]
+
+`proctor up` with its processes as a user runs them, and a scripted model that answers at once in another process, whose
+clock tells when it got a request and when it had sent its last byte. For each run:
+ - answer: from the model's last byte to the terminal event at the client, of a run that only answers;
+ - pause: the same to `run_paused`, of a run whose model calls a tool of the caller. What it takes over the answer is
+   what asking costs: the gateway, the stream and one commit are in both;
+ - resume: from sending the decision to the model's next request, and the round trip of a request that decides nothing
+   (GET /v1/runs/ID), which is in it.
+Bytes are those of the pause's checkpoint: its head, and the segments that came after the run's admission, for a
+conversation of two messages with one pending call.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import sqlite3
 import statistics
 import sys
 import time
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import httpx
 import uvloop
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "protos" / "gen")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.suite import Suite, suite  # noqa: E402
-from tests.support.suite_steps import follow, watch  # noqa: E402
-from tests.support.upstream import Upstream  # noqa: E402
-from tests.support.upstream_script import call, say  # noqa: E402
+from benchmarks.streaming.measure import Target
+from benchmarks.streaming.processes import start_upstream
+from benchmarks.streaming.suite import proctor
 
 MOST_BYTES = 3_500
 TOOL = {"name": "theirs", "description": "", "parameters_json": {"type": "object"}}
+WARM_UP = 5
 
 
-async def until(running: Suite, kind: str, question: str, **body: object) -> tuple[str, float]:
-    """Ask, and return the run's id and when an event of `kind` came."""
-    run_id = ""
-    async for event in follow(running, "POST", "/v1/runs", body={"input": question, **body}):
-        run_id = event["run_id"]
-        if event["kind"] == kind:
-            return run_id, time.perf_counter()
-    raise RuntimeError(f"{kind} never came")
+class Bench:
+    """One suite, one scripted model, one client connection."""
+
+    def __init__(self, target: Target, upstream_port: int) -> None:
+        self._target = target
+        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{target.port}", timeout=60)
+        self._model = httpx.AsyncClient(base_url=f"http://127.0.0.1:{upstream_port}")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self._model.aclose()
+
+    async def until(self, kind: str, script: str, **body: object) -> tuple[str, float, float]:
+        """Ask with a script for the model; return the run, when `kind` came, and the model's last byte before it."""
+        key = uuid.uuid4().hex
+        content = {"input": f"Is it? [[{script} id={key}]]", "model": "scripted", "agent_id": "assistant", **body}
+        async with self._client.stream("POST", "/v1/runs", json=content) as response:
+            response.raise_for_status()
+            run_id, at = await first_of(kind, response)
+        return run_id, at, (await self.requests(key))[-1]["ended"]
+
+    async def requests(self, key: str) -> list[dict[str, float]]:
+        """Return when the model got each request of a script, and when it had answered it."""
+        found: list[dict[str, float]] = (await self._model.get(f"/stats?id={key}")).json()
+        return found
+
+    async def answered(self) -> float:
+        _, at, ended = await self.until("run_completed", "n=1")
+        return at - ended
+
+    async def paused(self) -> tuple[str, float]:
+        """Return the run and how long its pause took."""
+        run_id, at, ended = await self.until("run_paused", f"n=1 tool={TOOL['name']}", client_tools=[TOOL], hold=0)
+        return run_id, at - ended
+
+    async def resumed(self, run_id: str) -> tuple[float, float]:
+        """Return how long a resume took to the model's next request, and an empty round trip."""
+        begun = time.monotonic()
+        state = (await self._client.get(f"/v1/runs/{run_id}")).json()
+        trip = time.monotonic() - begun
+        decision = {"call_id": state["pending"][0]["call_id"], "client_tool": {"result": "7"}}
+        begun = time.monotonic()
+        body = {"decisions": [decision], "hold": 0}
+        (await self._client.post(f"/v1/runs/{run_id}/resume", json=body)).raise_for_status()
+        async with self._client.stream("GET", f"/v1/runs/{run_id}/events") as response:
+            await first_of("run_completed", response)
+        times = await self.requests(state["question"].partition("id=")[2].partition("]")[0])
+        return times[1]["received"] - begun, trip
+
+    def written(self, run_id: str) -> int:
+        """Return bytes of the pause's checkpoint: its head and the segments that came after the run's admission."""
+        assert self._target.folder is not None
+        with sqlite3.connect(self._target.folder / "orchestrator.sqlite3") as database:
+            (head,) = database.execute("select length(head) from checkpoints where run_id = ?", (run_id,)).fetchone()
+            added = "select sum(length(content)) from segments where run_id = ? and kind not in ('agent', 'tools')"
+            rows = database.execute(added, (run_id,)).fetchone()
+        return int(head) + int(rows[0] or 0)
 
 
-async def answered(running: Suite, upstream: Upstream) -> float:
-    """Return seconds from the model's last byte to the terminal event of a run that only answers."""
-    upstream.reset()
-    upstream.script(say("Yes."))
-    _, at = await until(running, "run_completed", "Is it?")
-    return at - await served_at(upstream)
-
-
-async def served_at(upstream: Upstream) -> float:
-    request = await upstream.next_request()
-    await request.served.wait()
-    return request.served_at
-
-
-async def paused(running: Suite, upstream: Upstream) -> tuple[str, float]:
-    """Return the run and seconds from the model's last byte to its pause."""
-    upstream.reset()
-    upstream.script(call("theirs", "{}"), say("Done."))
-    run_id, at = await until(running, "run_paused", "Ask me?", client_tools=[TOOL], hold=0)
-    return run_id, at - await served_at(upstream)
-
-
-async def resumed(running: Suite, upstream: Upstream, run_id: str) -> float:
-    """Return seconds from the decision's request to the model's next request."""
-    pending = (await running.http.get(f"/v1/runs/{run_id}")).json()["pending"][0]["call_id"]
-    body = {"decisions": [{"call_id": pending, "client_tool": {"result": "7"}}], "hold": 0}
-    begun = time.perf_counter()
-    sent = asyncio.create_task(running.http.post(f"/v1/runs/{run_id}/resume", json=body))
-    request = await upstream.next_request()
-    took = request.received_at - begun
-    (await sent).raise_for_status()
-    await watch(running, run_id)
-    return took
-
-
-def written(running: Suite, run_id: str) -> int:
-    """Return bytes of the pause's checkpoint: its head and the segments that came after the run's admission."""
-    with sqlite3.connect(running.folder / "orchestrator" / "orchestrator.sqlite3") as database:
-        (head,) = database.execute("select length(head) from checkpoints where run_id = ?", (run_id,)).fetchone()
-        added = "select sum(length(content)) from segments where run_id = ? and kind not in ('agent', 'tools')"
-        rows = database.execute(added, (run_id,)).fetchone()
-    return int(head) + int(rows[0] or 0)
+async def first_of(kind: str, response: httpx.Response) -> tuple[str, float]:
+    """Return the run's id and when the first event of `kind` came."""
+    async for line in response.aiter_lines():
+        if line.startswith("data:") and f'"{kind}"' in line:
+            at = time.monotonic()
+            event: Mapping[str, Any] = json.loads(line[5:])
+            return event["run_id"], at
+    raise SystemExit(f"{kind} never came")
 
 
 async def main(runs: int) -> int:
-    answers, pauses, resumes, sizes = [], [], [], []
-    async with Upstream() as upstream, suite(model=upstream.base_url, services=("approval", "orchestrator")) as running:
-        for _ in range(runs):
-            answers.append(await answered(running, upstream))
-            run_id, took = await paused(running, upstream)
-            pauses.append(took)
-            sizes.append(written(running, run_id))
-            resumes.append(await resumed(running, upstream, run_id))
-    base, pause, resume = (statistics.median(values) * 1e3 for values in (answers, pauses, resumes))
-    print(f"{'an answer, last byte to terminal event':44} {base:7.2f} ms")
-    print(f"{'a pause, last byte to run_paused':44} {pause:7.2f} ms   {pause - base:+.2f} ms over the answer")
-    print(f"{'a resume, decision to the next model request':44} {resume:7.2f} ms")
-    print(f"{'written for a pause':44} {max(sizes):7d} bytes")
+    answers: list[float] = []
+    pauses: list[float] = []
+    resumes: list[float] = []
+    trips: list[float] = []
+    sizes: list[int] = []
+    upstream, port = start_upstream(core=None)
+    try:
+        with proctor(port, core=None) as target:
+            bench = Bench(target, port)
+            for number in range(-WARM_UP, runs):
+                answer = await bench.answered()
+                run_id, pause = await bench.paused()
+                size = bench.written(run_id)
+                resume, trip = await bench.resumed(run_id)
+                if number >= 0:
+                    for values, value in ((answers, answer), (pauses, pause), (resumes, resume), (trips, trip)):
+                        values.append(value * 1e3)
+                    sizes.append(size)
+            await bench.close()
+    finally:
+        upstream.kill()
+        upstream.wait()
+    show("an answer, last byte to terminal event", answers)
+    show("a pause, last byte to run_paused", pauses, answers, "the answer")
+    show("a resume, decision to the next model request", resumes, trips, "an empty round trip")
+    print(f"{'written for a pause':46} {max(sizes):7d} bytes, at most {MOST_BYTES}")
     return 0 if max(sizes) <= MOST_BYTES else 1
 
 
+def show(what: str, values: list[float], base: list[float] | None = None, of: str = "") -> None:
+    """Print a row: the median, the fastest tenth, and the median over that of `base`."""
+    median, fast = statistics.median(values), sorted(values)[len(values) // 10]
+    over = f"   {median - statistics.median(base):+.2f} ms over {of}" if base else ""
+    print(f"{what:46} {median:7.2f} ms, one in ten below {fast:.2f}{over}")
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=30)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=40)
     sys.exit(uvloop.run(main(parser.parse_args().runs)))

@@ -9,6 +9,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.streaming.client import Heard, Stream, ask_all
@@ -23,11 +24,15 @@ FIRST_LIMIT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server under measurement: its processes, where it listens, and how it is asked a prompt."""
+    """A server under measurement: its processes, where it listens, and how it is asked a prompt.
+
+    `folder` is where it keeps its data, for those who look into it.
+    """
 
     name: str
     tree: Tree
     port: int
+    folder: Path | None = None
     path: str
     body: Callable[[str], dict[str, Any]]
     # How it is asked where it has a tool that needs no approval; nothing is measured of tools without one.

@@ -22,12 +22,14 @@ from typing import Any
 START_SECONDS = 120.0
 
 
-def on_core(core: int) -> list[str]:
-    """Return the prefix that pins a command to a core, nothing where that is not possible."""
-    return ["taskset", "-c", str(core)] if shutil.which("taskset") and (os.cpu_count() or 1) > 1 else []
+def on_core(core: int | None) -> list[str]:
+    """Return the prefix that pins a command to a core, nothing for None or where that is not possible."""
+    if core is None or not shutil.which("taskset") or (os.cpu_count() or 1) == 1:
+        return []
+    return ["taskset", "-c", str(core)]
 
 
-def start_upstream(core: int) -> tuple[subprocess.Popen[str], int]:
+def start_upstream(core: int | None) -> tuple[subprocess.Popen[str], int]:
     """Start the scripted model; return it and its port."""
     command = [*on_core(core), sys.executable, "-m", "benchmarks.streaming.upstream", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -80,7 +82,7 @@ class Tree:
 
 @contextmanager
 def started(
-    command: Sequence[str], ready: str, *, core: int, environ: Mapping[str, str], folder: Path, log: Path
+    command: Sequence[str], ready: str, *, core: int | None, environ: Mapping[str, str], folder: Path, log: Path
 ) -> Iterator[Tree]:
     """Run a server on a core until the block ends; it is up once `ready` (a URL) answers, whatever it answers."""
     with log.open("wb") as out:

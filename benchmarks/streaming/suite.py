@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def proctor(upstream_port: int, core: int) -> Iterator[Target]:
+def proctor(upstream_port: int, core: int | None) -> Iterator[Target]:
     """Run the suite, journal on, against the upstream; text is asked over Chat Completions, tools over its own wire."""
     port = free_port()
     environ = {
@@ -31,6 +31,7 @@ def proctor(upstream_port: int, core: int) -> Iterator[Target]:
             yield Target(
                 name="proctor",
                 tree=tree,
+                folder=Path(folder),
                 port=port,
                 path="/v1/chat/completions",
                 body=lambda prompt: {

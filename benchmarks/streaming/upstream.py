@@ -4,7 +4,8 @@
 
 What it does stands in the request, anywhere in its text, as `[[n=200 gap=20 tool=1 id=abc]]`, so it works through any
 server in between: `n` chunks of one token, `gap` milliseconds between them on an absolute schedule, with `tool=1` first
-a call of the first tool and the text once its result is there; `id` keys GET /stats?id=… for the times of each request.
+a call of the first tool (`tool=NAME`: of that one) and the text once its result is there; `id` keys GET /stats?id=… for
+the times of each request.
 """
 
 from __future__ import annotations
@@ -95,14 +96,14 @@ class Connection(asyncio.Protocol):
             self._stats.setdefault(wanted["id"], []).append(times)
         self._write(STREAM_HEAD + ROLE)
         if "tool" in wanted and not TOOL_RESULT.search(body):
-            self._call(json.loads(body))
+            self._call(json.loads(body), wanted["tool"])
         else:
             await self._tokens(int(wanted.get("n", 200)), float(wanted.get("gap", 0)) / 1000)
         times["ended"] = time.monotonic()
         self._write(DONE)
 
-    def _call(self, request: dict[str, Any]) -> None:
-        name = request["tools"][0]["function"]["name"]
+    def _call(self, request: dict[str, Any], wanted: str) -> None:
+        name = request["tools"][0]["function"]["name"] if wanted == "1" else wanted
         call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": "{}"}}
         self._write(_chunk(HEAD % (json.dumps({"tool_calls": [call]}), "null")))
         self._write(_chunk(HEAD % ("{}", '"tool_calls"')))

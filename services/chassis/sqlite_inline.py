@@ -2,7 +2,7 @@
 
 A statement of a service is a few microseconds of work on pages in memory. Handing it to a thread and back, four times
 a statement as the usual driver does, costs forty times that. So here a statement runs at once. What may take long goes
-to a thread: COMMIT (it waits for the disk), many rows in one call, and statements of connections with the execution
+to a thread: COMMIT where the disk is slow, many rows in one call, and statements of connections with the execution
 option `aside=True`. A lock that another process holds is asked for again and again without blocking the loop.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy.dialects import registry
@@ -26,6 +27,10 @@ T = TypeVar("T")
 
 DRIVER = "sqlite+inline"
 MANY_ROWS = 200
+# A commit that took longer, in seconds, sends the next ones to a thread; after so many it is tried on the loop again. A
+# good disk needs a fifth of a millisecond, and a thread may wait five for the interpreter on both of its ways.
+SLOW_COMMIT = 0.002
+COMMITS_ASIDE = 200
 LONGEST_POLL = 0.02
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sqlite")
@@ -39,6 +44,27 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
+
+
+class Disk:
+    """How long commits take, all connections of an engine together."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._aside = 0
+
+    def is_slow(self) -> bool:
+        """Return whether the next commit belongs in a thread, and count it."""
+        self._aside = max(self._aside - 1, 0)
+        return self._aside > 0
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Judge the disk by the commit of this block."""
+        begun = self._clock()
+        yield
+        if self._clock() - begun > SLOW_COMMIT:
+            self._aside = COMMITS_ASIDE + 1
 
 
 class InlineCursor:
@@ -135,8 +161,9 @@ class InlineCursor:
 class InlineConnection:
     """A DBAPI connection. `aside` sends its statements to a thread; a lock is waited for during `patience` seconds."""
 
-    def __init__(self, connection: sqlite3.Connection, patience: float) -> None:
+    def __init__(self, connection: sqlite3.Connection, patience: float, disk: Disk) -> None:
         self._connection = connection
+        self._disk = disk
         self.patience = patience
         self.aside = False
         self._changes = 0
@@ -163,7 +190,11 @@ class InlineConnection:
             self._connection.commit()  # nothing to bring to the disk
             return
         try:
-            await_(_in_thread(self._connection.commit))
+            if self._disk.is_slow():
+                await_(_in_thread(self._connection.commit))
+            else:
+                with self._disk.timed():
+                    self._connection.commit()
         finally:
             self._changes = self._connection.total_changes
 
@@ -181,10 +212,13 @@ class InlineConnection:
 class InlineModule:
     """The DBAPI that SQLAlchemy sees: the standard library's, but for the connections it makes."""
 
+    def __init__(self) -> None:
+        self._disk = Disk()
+
     def connect(self, *args: Any, timeout: float = 5.0, **options: Any) -> InlineConnection:
         options |= {"timeout": 0, "isolation_level": None, "check_same_thread": False}
         made: sqlite3.Connection = sqlite3.connect(*args, **options)
-        return InlineConnection(made, timeout)
+        return InlineConnection(made, timeout, self._disk)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sqlite3, name)

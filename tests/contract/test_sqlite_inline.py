@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.chassis.database import open_engine, reading
-from services.chassis.sqlite_inline import MANY_ROWS
+from services.chassis.sqlite_inline import COMMITS_ASIDE, MANY_ROWS, Disk
 
 METADATA = sa.MetaData()
 THINGS = sa.Table(
@@ -165,3 +165,18 @@ async def test_a_statement_in_a_thread_ends_with_its_caller(engine: AsyncEngine)
         await counting
     async with engine.begin() as connection:
         await connection.execute(sa.insert(THINGS), {"name": "after"})
+
+
+def test_a_slow_disk_sends_commits_to_a_thread_and_is_tried_again() -> None:
+    times = iter([0.0, 0.0005, 1.0, 1.004, 2.0, 2.0005])
+    disk = Disk(clock=lambda: next(times))
+
+    def commit() -> str:
+        if disk.is_slow():
+            return "aside"
+        with disk.timed():
+            return "on the loop"
+
+    assert [commit(), commit()] == ["on the loop"] * 2
+    assert [commit() for _ in range(COMMITS_ASIDE)] == ["aside"] * COMMITS_ASIDE
+    assert commit() == "on the loop"
