@@ -70,5 +70,5 @@ def configure_logs(service: str, level: str = "INFO", stream: TextIO | None = No
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Libraries that tell each request at INFO would drown the events of the suite.
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic", "sqlalchemy", "asyncio"):
+    for noisy in ("httpx", "httpx2", "httpcore", "uvicorn.access", "alembic", "sqlalchemy", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -51,7 +51,10 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
     problems.install(app, _failure)
     openapi.install(app)
     for module in (
+        # What is asked most often is looked for first.
         runs,
+        chat,
+        responses,
         conversations,
         approvals,
         rules,
@@ -66,8 +69,6 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
         tools,
         usage,
         memories,
-        chat,
-        responses,
         ui,
         ag_ui,
         keys,

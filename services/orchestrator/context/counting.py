@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from services.orchestrator.domain.messages import MediaPart, Message, TextPart, ToolSpec
 from services.orchestrator.models.ports import ModelInfo
@@ -66,4 +67,10 @@ def total_tokens(messages: Iterable[Message], count: Count) -> int:
 
 def tools_tokens(tools: Iterable[ToolSpec], count: Count) -> int:
     """Return the tokens of tool schemas with the injected reason."""
-    return sum(TOOL_OVERHEAD + count(t.name + t.description + t.parameters_json.decode()) for t in tools)
+    return sum(_tool_tokens(tool, count) for tool in tools)
+
+
+# The same tools are counted before every call of every run.
+@lru_cache(maxsize=1024)
+def _tool_tokens(tool: ToolSpec, count: Count) -> int:
+    return TOOL_OVERHEAD + count(tool.name + tool.description + tool.parameters_json.decode())

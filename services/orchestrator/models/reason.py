@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from services.orchestrator.domain.messages import ToolSpec
@@ -22,7 +23,12 @@ def name_for(schema: Mapping[str, Any]) -> str:
 
 def reason_names(tools: Iterable[ToolSpec]) -> dict[str, str]:
     """Return, for each tool, the name of the argument that carries its reason."""
-    return {tool.name: name_for(json.loads(tool.parameters_json or b"{}")) for tool in tools}
+    return {tool.name: _name_of(tool.parameters_json) for tool in tools}
+
+
+@lru_cache(maxsize=1024)
+def _name_of(parameters_json: bytes) -> str:
+    return name_for(json.loads(parameters_json or b"{}"))
 
 
 def inject(parameters_json: bytes) -> dict[str, Any]:

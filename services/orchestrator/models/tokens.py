@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol
 
 from services.orchestrator.domain.messages import MediaPart, Message, TextPart, ToolSpec
@@ -45,10 +45,12 @@ def message_tokens(messages: Iterable[Message]) -> int:
 
 def tool_tokens(tools: Iterable[ToolSpec]) -> int:
     """Return the estimated tokens of tool schemas, the injected reason included."""
-    return sum(
-        REASON_OVERHEAD + estimate_tokens(tool.name + tool.description + tool.parameters_json.decode())
-        for tool in tools
-    )
+    return sum(map(_tool_tokens, tools))
+
+
+@lru_cache(maxsize=1024)
+def _tool_tokens(tool: ToolSpec) -> int:
+    return REASON_OVERHEAD + estimate_tokens(tool.name + tool.description + tool.parameters_json.decode())
 
 
 class _Encoding(Protocol):
