@@ -14,6 +14,8 @@ from services.orchestrator.models.reply import ReplyBuilder
 DONE = b"[DONE]"
 # Only a chunk shorter than this is taken for a pattern: it is compared with every chunk that follows.
 MAX_LEARNED = 2048
+# No model has a window near this: a larger count is no count, and would not fit where sums of counts are kept.
+MAX_COUNT = 1_000_000_000
 _CONTENT = b'"content":'
 
 
@@ -158,16 +160,22 @@ def chunk_error(error: Any) -> ChunkError:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the usage object of Chat Completions or Responses; what it leaves out is 0."""
-    prompt = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    completion = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
+    """Return the usage object of Chat Completions or Responses; what it leaves out, or says wrongly, is 0."""
+    prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
+    completion = _details(usage, "completion_tokens_details", "output_tokens_details")
+    read = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
     return Usage(
-        input_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        input_tokens=read,
         output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cached_input_tokens=_count(prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),
+        # Part of the input: more would make the rest, and its price, negative.
+        cached_input_tokens=min(read, _count(prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"))),
         reasoning_tokens=_count(completion.get("reasoning_tokens")),
     )
 
 
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((usage[name] for name in names if isinstance(usage.get(name), Mapping)), {})
+
+
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and 0 < value <= MAX_COUNT else 0

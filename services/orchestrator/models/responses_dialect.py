@@ -103,8 +103,9 @@ class ResponsesEvents:
         if item.get("type") == "function_call":
             self._call(index, str(item.get("name", "")), str(item.get("arguments", "")))
         elif item.get("type") == "message":
-            for part in item.get("content") or ():
-                self._reply.add_text(str(part.get("text") or part.get("refusal") or ""))
+            for part in _list(item.get("content")):
+                if isinstance(part, dict):
+                    self._reply.add_text(str(part.get("text") or part.get("refusal") or ""))
 
     def _call(self, index: int, name: str, fragment: str) -> None:
         self._reply.add_calls([{"index": index, "function": {"name": name, "arguments": fragment}}])
@@ -113,7 +114,7 @@ class ResponsesEvents:
         """Take a response that came in one piece."""
         if response.get("error"):
             raise chunk_error(response["error"])
-        for index, item in enumerate(response.get("output") or ()):
+        for index, item in enumerate(_list(response.get("output"))):
             self._item(index, item)
         self._end(response)
 
@@ -127,6 +128,10 @@ class ResponsesEvents:
             self._reply.usage = read_usage(response["usage"])
         details = response.get("incomplete_details")
         self._reply.finished(str(details.get("reason")) if isinstance(details, dict) else "stop")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _index(event: Mapping[str, Any]) -> int:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.approval.errors import LinkInvalid
@@ -43,48 +42,10 @@ from services.retrieval.adapters.parsers.worker import answer
 from services.sandbox.inside import frames
 from tests.support import retrieval_files
 from tests.support.fake_backends import gateway_suite
+from tests.support.hostile import BYTES, HOSTILE, TEXTS, taking_anything
 from tests.support.platform import KEY
 from tests.support.upstream_models import SEARCH
 
-# What has broken parsers elsewhere: nesting beyond the stack, numbers beyond a limit, halves of characters.
-HOSTILE = [
-    "[" * 100_000,
-    '{"a":' * 50_000,
-    "1" * 10_000,
-    '{"a": ' + "9" * 10_000 + "}",
-    "NaN",
-    '{"a": 1e999}',
-    "\ud800",
-    '"\\ud800"',
-    "\0",
-    "{" * 3000 + "}" * 3000,
-    "```json\n" + "[" * 60_000,
-    "<tool_call>" * 2000,
-    "[1]" * 5000,
-    '{"choices": {"": null}}',
-    '{"choices": 5, "usage": {"prompt_tokens": "many"}}',
-]
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
-KNOWN_KEYS = st.sampled_from(
-    "choices delta index content tool_calls function name arguments id tool usage error".split()
-)
-CHUNKS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KNOWN_KEYS, inner, max_size=5),
-    max_leaves=16,
-).map(json.dumps)
-TEXTS = st.one_of(
-    st.sampled_from(HOSTILE),
-    st.text(max_size=200),
-    JSON_VALUES.map(json.dumps),
-    CHUNKS,
-    st.tuples(CHUNKS, st.integers(0, 40)).map(lambda cut: cut[0][: len(cut[0]) - cut[1]]),
-)
-BYTES = st.one_of(st.binary(max_size=300), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")))
 SCHEMA = SEARCH.parameters_json
 
 
@@ -202,19 +163,7 @@ async def test_a_body_that_no_text_can_hold_is_refused(body: str) -> None:
 
 def attack(name: str, examples: int, *, known: bool) -> None:
     inputs, target = TARGETS[name]
-
-    @settings(
-        max_examples=examples,
-        derandomize=known,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(inputs)
-    def check(value: Any) -> None:
-        target(value)
-
-    check()
+    taking_anything(inputs, target, examples, known=known)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -280,19 +229,8 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 
 def attack_file(name: str, examples: int, *, known: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-
-        @settings(
-            max_examples=examples,
-            derandomize=known,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(damaged(FILES[name]) | st.binary(max_size=200))
-        def check(content: bytes) -> None:
-            parse(Path(folder), name, content)
-
-        check()
+        inputs = damaged(FILES[name]) | st.binary(max_size=200)
+        taking_anything(inputs, lambda content: parse(Path(folder), name, content), examples, known=known)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -76,14 +76,14 @@ def parse(text: str | bytes) -> Document:
     """Return the operations of a document in JSON or YAML. Raises DocumentInvalid."""
     try:
         document = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DocumentInvalid(f"it is neither JSON nor YAML: {str(error)[:200]}") from error
     version = str(document.get("openapi", "")) if isinstance(document, dict) else ""
     if not version.startswith("3."):
         raise DocumentInvalid(f"it has no version 3 in 'openapi' (found {version[:20]!r}); convert it to OpenAPI 3")
     try:
         return _document(document)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise DocumentInvalid(f"it is not built as OpenAPI is ({type(error).__name__}: {error})") from error
 
 

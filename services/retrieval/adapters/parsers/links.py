@@ -56,15 +56,23 @@ def _of_html(raw: bytes, url: str) -> PageLinks:
             asked += f",{node.attributes.get('content') or ''}".lower()
     wishes = {wish.strip() for wish in asked.split(",")}
     base = tree.css_first("base[href]")
-    start = urljoin(url, (base.attributes.get("href") or "") if base else "")
+    start = _joined(url, (base.attributes.get("href") or "") if base else "") or url
     found = [
-        urljoin(start, node.attributes.get("href") or "")
+        _joined(start, node.attributes.get("href") or "")
         for node in tree.css("a[href], area[href]")
         if "nofollow" not in (node.attributes.get("rel") or "").lower().split()
     ]
     follow = wishes.isdisjoint({"nofollow", "none"})
     return PageLinks(
-        found=tuple(dict.fromkeys(found))[:MOST] if follow else (),
+        found=tuple(dict.fromkeys(filter(None, found)))[:MOST] if follow else (),
         keep=wishes.isdisjoint({"noindex", "none"}),
         follow=follow,
     )
+
+
+def _joined(start: str, href: str) -> str:
+    """Return the address that a link stands for, empty when it stands for none: the page's other links still count."""
+    try:
+        return urljoin(start, href)
+    except ValueError:
+        return ""

@@ -66,7 +66,7 @@ class HttpReader:
             answer = await self._get(url, headers or {})
             if isinstance(answer, Answer):
                 return answer
-            url = urljoin(url, answer)
+            url = _joined(url, answer)
             if within is not None and not within(url):
                 raise PageElsewhere(f"'{asked}' leads to another site: '{url}'")
         raise PageUnavailable(f"'{asked}' redirects more than {REDIRECTS} times")
@@ -152,6 +152,13 @@ def _seconds(response: httpx.Response, now: datetime) -> float | None:
         return max((parsedate_to_datetime(told) - now).total_seconds(), 0.0)
     except (ValueError, TypeError):
         return None
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        raise PageUnavailable(f"'{url}' redirects to what is no address: '{location[:200]}'") from None
 
 
 def _check_form(url: str) -> None:

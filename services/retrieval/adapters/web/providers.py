@@ -36,7 +36,7 @@ class TavilySearch:
         body = {"query": query, "max_results": limit}
         headers = {"Authorization": f"Bearer {self._key}"}
         answer = await _call(self._client, self.provider, "POST", self._url, json=body, headers=headers)
-        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in answer.get("results", [])][:limit]
+        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in _found(answer)[:limit]]
 
 
 class BraveSearch:
@@ -53,8 +53,8 @@ class BraveSearch:
         headers = {"X-Subscription-Token": self._key, "Accept": "application/json"}
         params = {"q": query, "count": limit}
         answer = await _call(self._client, self.provider, "GET", self._url, params=params, headers=headers)
-        found = answer.get("web", {}).get("results", [])
-        return [_hit(one.get("title"), one.get("url"), one.get("description")) for one in found][:limit]
+        found = _found(answer.get("web"))[:limit]
+        return [_hit(one.get("title"), one.get("url"), one.get("description")) for one in found]
 
 
 class SearxngSearch:
@@ -69,7 +69,7 @@ class SearxngSearch:
     async def search(self, query: str, limit: int) -> list[Hit]:
         params = {"q": query, "format": "json"}
         answer = await _call(self._client, self.provider, "GET", self._url, params=params)
-        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in answer.get("results", [])][:limit]
+        return [_hit(one.get("title"), one.get("url"), one.get("content")) for one in _found(answer)[:limit]]
 
 
 class DuckDuckGoSearch:
@@ -107,11 +107,22 @@ async def _call(client: httpx.AsyncClient, provider: str, method: str, url: str,
         ) from refusal
     except AddressForbidden:
         raise PageUnavailable(f"{provider} lies at a private address; allow its network to use it") from None
-    except (httpx.HTTPError, ValueError) as failure:
+    except (httpx.HTTPError, ValueError, RecursionError) as failure:
         raise PageUnavailable(f"{provider} does not answer ({type(failure).__name__})") from failure
     return answer if isinstance(answer, dict) else {}
 
 
+def _found(answer: object) -> list[dict[str, Any]]:
+    """Return the results of an answer; whatever is none is left out."""
+    results = answer.get("results") if isinstance(answer, dict) else None
+    return [one for one in results if isinstance(one, dict)] if isinstance(results, list) else []
+
+
 def _hit(title: object, url: object, text: object) -> Hit:
-    shown = " ".join(block.text for block in parse_markup(str(text or "")).blocks)  # providers mark matches in HTML
-    return Hit(passage_id="", title=str(title or url or ""), text=shown, url=str(url or ""), kind=HitKind.WEB)
+    shown = " ".join(block.text for block in parse_markup(_text(text)).blocks)  # providers mark matches in HTML
+    return Hit(passage_id="", title=_text(title or url), text=shown, url=_text(url), kind=HitKind.WEB)
+
+
+def _text(value: object) -> str:
+    """Return what JSON held as text that can be sent on: it may write halves of characters."""
+    return str(value or "").encode("utf-8", "replace").decode()
