@@ -74,6 +74,7 @@ GUARDRAIL_ACTION: Final = "proctor.guardrail.action"
 GUARDRAIL_NAME: Final = "proctor.guardrail.name"
 GUARDRAIL_STAGE: Final = "proctor.guardrail.stage"
 LLM_FALLBACK_FROM: Final = "proctor.llm.fallback_from"
+LLM_PHASE: Final = "proctor.llm.phase"
 LLM_PURPOSE: Final = "proctor.llm.purpose"
 LLM_QUEUE_TIME: Final = "proctor.llm.queue_time"
 LLM_RETRIES: Final = "proctor.llm.retries"
@@ -202,6 +203,38 @@ MODEL_TOKEN_USAGE: Final = Measured(
     buckets=TOKEN_BUCKETS,
     attributes=(*_MODEL_CALL, GEN_AI_TOKEN_TYPE),
 )
+MODEL_PHASE_DURATION: Final = Measured(
+    name="proctor.llm.phase.duration",
+    unit="s",
+    description="Where a model call's time goes, by proctor.llm.phase: queue, retry, first_chunk, generation.",
+    buckets=CALL_BUCKETS,
+    attributes=(GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_MODEL, LLM_PHASE),
+)
+MODEL_STALL: Final = Measured(
+    name="proctor.llm.stall.duration",
+    unit="s",
+    description="Longest silence of a model call after its first fragment.",
+    buckets=CALL_BUCKETS,
+    attributes=(GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_MODEL),
+)
+MODEL_ATTEMPTS_FAILED: Final = Counted(
+    name="proctor.llm.failed_attempts",
+    unit="{attempt}",
+    description="Attempts of model calls that failed, whether or not a later one succeeded.",
+    attributes=(GEN_AI_REQUEST_MODEL, ERROR_TYPE),
+)
+MODEL_CACHED_INPUT: Final = Counted(
+    name="proctor.llm.cached_input_tokens",
+    unit="{token}",
+    description="Input tokens that the provider read from its cache; they are among the input tokens, too.",
+    attributes=(GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_MODEL),
+)
+MODEL_COST: Final = Counted(
+    name="proctor.llm.cost",
+    unit="{currency}",
+    description="What model calls cost by the prices of the catalogue, in their currency.",
+    attributes=(GEN_AI_PROVIDER_NAME, GEN_AI_REQUEST_MODEL, LLM_PURPOSE),
+)
 TOOL_DURATION: Final = Measured(
     name="gen_ai.execute_tool.duration",
     unit="s",
@@ -239,6 +272,12 @@ RPC_SERVER_FIRST_MESSAGE: Final = Measured(
 )
 RUNS: Final = Counted(
     name="proctor.runs", unit="{run}", description="Runs by proctor.run.outcome.", attributes=(RUN_OUTCOME,)
+)
+RUNS_QUEUE_DURATION: Final = Measured(
+    name="proctor.runs.queue.duration",
+    unit="s",
+    description="Time that a leg of a run waited for a place to work.",
+    buckets=CALL_BUCKETS,
 )
 RUNS_ACTIVE: Final = UpDown(name="proctor.runs.active", unit="{run}", description="Runs that work now.")
 APPROVALS: Final = Counted(

@@ -14,15 +14,17 @@ class RunMetrics:
     def __init__(self, telemetry: Telemetry) -> None:
         self._runs = telemetry.counter(SCOPE, names.RUNS)
         self._active = telemetry.up_down_counter(SCOPE, names.RUNS_ACTIVE)
+        self._queue = telemetry.histogram(SCOPE, names.RUNS_QUEUE_DURATION)
         self._legs = telemetry.histogram(SCOPE, names.AGENT_DURATION)
         self._tools = telemetry.histogram(SCOPE, names.TOOL_DURATION)
         self._budgets = telemetry.counter(SCOPE, names.BUDGET_EXHAUSTED)
 
-    def began(self, cause: str) -> None:
-        """Count a leg that begins: a new run, one that goes on, or one taken over."""
+    def began(self, cause: str, queued: float) -> None:
+        """Count a leg that begins, new, going on or taken over, after `queued` seconds of waiting."""
         outcome = {"": "started", "recovery": "recovered"}.get(cause, "resumed")
         self._runs.add(1, {names.RUN_OUTCOME: outcome})
         self._active.add(1)
+        self._queue.record(queued)
 
     def ended(self, agent: str, outcome: str, seconds: float) -> None:
         """Count a leg that ended."""

@@ -137,8 +137,9 @@ class Runner:
         )
         end = LegEnd.FAILED
         begun = self._clock.monotonic()
-        span.set_attribute(names.RUN_QUEUED, start.queued / timedelta(seconds=1))
-        self._metrics.began(start.cause)
+        queued = start.queued / timedelta(seconds=1)
+        span.set_attribute(names.RUN_QUEUED, queued)
+        self._metrics.began(start.cause, queued)
         try:
             use = trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
             with bound(run_id=spec.run_id), use:

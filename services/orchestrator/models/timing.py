@@ -116,3 +116,22 @@ class CallClock:
             longest_stall=timedelta(seconds=self.longest_stall),
             attempts=max(1, len(self._attempts)),
         )
+
+    def phases(self, timing: CallTiming) -> dict[str, float]:
+        """Return what the seconds of `timing` were spent on; they sum to its queue and total.
+
+        `retry` is what passed before the last attempt began, `first_chunk` what that one took to its first piece, or to
+        its end without one. A call that never got to an attempt spent all its time in the queue.
+        """
+        queued = timing.queued.total_seconds()
+        ended = queued + timing.total.total_seconds()
+        if not self._attempts:
+            return {"queue": ended}
+        last = self._attempts[-1]
+        first = ended if last.first is None else last.first
+        return {
+            "queue": queued,
+            "retry": max(0.0, last.started - queued),
+            "first_chunk": first - last.started,
+            "generation": ended - first,
+        }

@@ -16,6 +16,7 @@ from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.errors import ServiceError
 from services.chassis.telemetry import Telemetry
+from services.orchestrator.models.call_metrics import CallMetrics
 from services.orchestrator.models.content import reply_content, request_content
 from services.orchestrator.models.errors import ModelError
 from services.orchestrator.models.layers import Events, TimedModel
@@ -39,10 +40,7 @@ class Traced:
         self._inner = inner
         self._tracer = telemetry.tracer(__name__)
         self._content = telemetry.content
-        self._duration = telemetry.histogram(__name__, names.MODEL_CALL_DURATION)
-        self._first_chunk = telemetry.histogram(__name__, names.MODEL_TIME_TO_FIRST_CHUNK)
-        self._per_chunk = telemetry.histogram(__name__, names.MODEL_TIME_PER_OUTPUT_CHUNK)
-        self._tokens = telemetry.histogram(__name__, names.MODEL_TOKEN_USAGE)
+        self._metrics = CallMetrics(telemetry, __name__)
         self._clock = clock
         self._describe = describe
 
@@ -95,22 +93,17 @@ class Traced:
         }
         if error:
             shared[names.ERROR_TYPE] = error
-        self._measure(call, timing, reply, shared)
+        self._metrics.record(request, call, timing, reply, shared)
+        for attempt in call.attempts:
+            # A client that leaves is no failure of the model.
+            if attempt.error and attempt.error != "cancelled":
+                self._metrics.attempt_failed(self._upstream(attempt.model), attempt.error)
         self._finish_span(request, call, timing, span, reply, shared, settings)
         self._log(request, call, timing, reply, served_by, error)
 
-    def _measure(
-        self, call: CallClock, timing: CallTiming, reply: ModelReply | None, shared: dict[str, str | bool]
-    ) -> None:
-        self._duration.record(timing.total.total_seconds(), shared)
-        if call.first is not None:
-            self._first_chunk.record(call.first, shared)
-        if (gap := call.mean_gap) is not None:
-            # One reading a call, its mean: a reading for every chunk would cost as much as reading the chunk.
-            self._per_chunk.record(gap, shared)
-        if reply is not None:
-            self._tokens.record(reply.usage.input_tokens, {**shared, names.GEN_AI_TOKEN_TYPE: "input"})
-            self._tokens.record(reply.usage.output_tokens, {**shared, names.GEN_AI_TOKEN_TYPE: "output"})
+    def _upstream(self, model: str) -> str:
+        settings = self._describe(model)
+        return settings.upstream_name if settings else model
 
     def _finish_span(
         self,

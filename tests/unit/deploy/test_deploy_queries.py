@@ -28,6 +28,8 @@ VALUES = {
     names.RUN_OUTCOME: {"started", "resumed", "recovered", *(end.value for end in LegEnd)},
     names.APPROVAL_OUTCOME: {str(state) for state in State},
     names.SANDBOX_STATUS: {status.value.lower() for status in Status},
+    names.LLM_PHASE: {"queue", "retry", "first_chunk", "generation"},
+    names.GEN_AI_TOKEN_TYPE: {"input", "output"},
     names.TOOL_OUTCOME: {status.name.lower() for status in ToolStatus},
 }
 

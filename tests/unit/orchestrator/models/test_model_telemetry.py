@@ -75,6 +75,38 @@ async def test_metrics_count_the_call_and_its_tokens(tmp_path: Path) -> None:
     assert tokens == {"input": 12, "output": 5}
 
 
+async def test_metrics_tell_cost_cache_and_where_the_time_went(tmp_path: Path) -> None:
+    told = recorded_telemetry()
+    turns = (fail(500), say("Hello", " you", usage=(12, 5, 4, 1)))
+    async with (
+        Upstream(*turns) as upstream,
+        composed(tmp_path, toml(upstream.base_url), telemetry=told.telemetry) as models,
+    ):
+        timing = (await answer(models, ask())).reply.timing
+    (cost,) = told.points(names.MODEL_COST.name)
+    assert cost.value == pytest.approx(22e-6)  # type: ignore[attr-defined]
+    assert cost.attributes == {  # type: ignore[attr-defined]
+        names.GEN_AI_PROVIDER_NAME: "openai",
+        names.GEN_AI_REQUEST_MODEL: "scripted",
+        names.LLM_PURPOSE: "answer",
+    }
+    (cached,) = told.points(names.MODEL_CACHED_INPUT.name)
+    assert cached.value == 4  # type: ignore[attr-defined]
+    (failed,) = told.points(names.MODEL_ATTEMPTS_FAILED.name)
+    assert (failed.value, failed.attributes[names.ERROR_TYPE]) == (1, "MODEL_FAILED")  # type: ignore[attr-defined]
+    (stall,) = told.points(names.MODEL_STALL.name)
+    assert stall.sum == timing.longest_stall.total_seconds()  # type: ignore[attr-defined]
+    phases = {p.attributes[names.LLM_PHASE]: p.sum for p in told.points(names.MODEL_PHASE_DURATION.name)}  # type: ignore[attr-defined]
+    assert set(phases) == {"queue", "retry", "first_chunk", "generation"}
+    assert sum(phases.values()) == pytest.approx((timing.queued + timing.total).total_seconds(), abs=1e-5)
+    # The attempt that failed and the wait behind it come before the attempt whose first piece was seen.
+    assert phases["retry"] > 0
+    assert timing.time_to_first_token is not None
+    assert phases["retry"] + phases["first_chunk"] == pytest.approx(
+        timing.time_to_first_token.total_seconds(), abs=1e-5
+    )
+
+
 async def test_a_failure_is_an_error_with_its_reason(tmp_path: Path) -> None:
     told = recorded_telemetry()
     async with (

@@ -217,6 +217,25 @@ async def test_waiting_for_a_place_is_timed_apart() -> None:
     assert waited.time_to_first_token.total_seconds() == 0.0
 
 
+async def test_each_second_of_a_call_is_told_once() -> None:
+    clock = FakeClock()
+    call = CallClock(clock)
+    clock.advance(3.0)
+    assert call.phases(call.timing()) == {"queue": 3.0}
+    call.queued_for(3.0)
+    call.begin("a")
+    clock.advance(1.0)
+    call.end("MODEL_FAILED")
+    clock.advance(0.5)
+    call.begin("b")
+    assert call.phases(call.timing()) == {"queue": 3.0, "retry": 1.5, "first_chunk": 0.0, "generation": 0.0}
+    clock.advance(2.0)
+    call.arrived()
+    call.token()
+    clock.advance(7.0)
+    assert call.phases(call.timing()) == {"queue": 3.0, "retry": 1.5, "first_chunk": 2.0, "generation": 7.0}
+
+
 async def test_a_retry_never_begins_past_the_cap() -> None:
     clock = FakeClock()
     async with Upstream(fail(500)) as upstream, adapter(upstream.base_url, clock=clock) as model:
