@@ -62,7 +62,7 @@ class Parts:
         self.engine = open_engine(url)
         database = Database(self.engine)
         self.bell, self.bell_chores = _bell(self.engine, database)
-        self.approvals = MeasuredApprovals(SqlApprovals(database, self.bell), platform.telemetry)
+        self.approvals = MeasuredApprovals(SqlApprovals(database, self.bell), platform.telemetry, platform.clock)
         followers = [AUDIT_FOLLOWER, *([WEBHOOK_FOLLOWER] if settings.webhook_urls else [])]
         self.log = SqlChangeLog(database, followers)
         self.records = Records(self.approvals, clock)
@@ -106,7 +106,7 @@ class Parts:
             Chore(name="feed", wait=on_bell(self.bell, poll), step=self.feed.deliver),
             Chore(name="audit", wait=on_bell(self.bell, poll, gather=AUDIT_GATHER), step=self.audit.append),
             Chore(name="prune", wait=every(PRUNE_INTERVAL), step=self.prune),
-            Chore(name="count", wait=every(COUNT_INTERVAL), step=self.approvals.observe_pending),
+            Chore(name="count", wait=every(COUNT_INTERVAL), step=self.approvals.observe_waiting),
         ]
         if self.webhooks:
             chores.append(Chore(name="outbox", wait=on_bell(self.bell, poll), step=self.webhooks.enqueue))

@@ -19,6 +19,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How many records wait; `since` is when the oldest was requested, None when none waits."""
+
+    count: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
     """Whose records are meant: everybody's (`user` None), or those of a user and those that ask `groups`."""
 
@@ -60,8 +68,8 @@ class Approvals(Protocol):
     async def page(self, wanted: Filter, after: Place | None, limit: int) -> list[Approval]:
         """Return up to `limit` records after `after`, newest first."""
 
-    async def count_pending(self) -> int:
-        """Return how many records wait, over all tenants."""
+    async def waiting(self) -> Waiting:
+        """Return how many records wait, and since when, over all tenants."""
 
 
 class Rules(Protocol):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from services.approval.domain import AllowRule, Approval, Change, State
-from services.approval.ports import Approvals, Filter, Place
+from services.approval.ports import Approvals, Filter, Place, Waiting
 from services.chassis import names
+from services.chassis.clock import Clock
 from services.chassis.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -17,12 +18,14 @@ log = logging.getLogger(__name__)
 class MeasuredApprovals:
     """`Approvals` that tells metrics and the log about each settled record."""
 
-    def __init__(self, inner: Approvals, telemetry: Telemetry) -> None:
+    def __init__(self, inner: Approvals, telemetry: Telemetry, clock: Clock) -> None:
         self._inner = inner
         self._outcomes = telemetry.counter(__name__, names.APPROVALS)
         self._waits = telemetry.histogram(__name__, names.APPROVAL_DECISION_DURATION)
         self._pending = telemetry.up_down_counter(__name__, names.APPROVALS_PENDING)
-        self._last_pending = 0
+        self._oldest = telemetry.up_down_counter(__name__, names.APPROVALS_OLDEST_AGE)
+        self._clock = clock
+        self._told = (0, 0)
 
     async def add(self, approval: Approval, changes: Sequence[Change]) -> bool:
         added = await self._inner.add(approval, changes)
@@ -52,14 +55,17 @@ class MeasuredApprovals:
     async def page(self, wanted: Filter, after: Place | None, limit: int) -> list[Approval]:
         return await self._inner.page(wanted, after, limit)
 
-    async def count_pending(self) -> int:
-        return await self._inner.count_pending()
+    async def waiting(self) -> Waiting:
+        return await self._inner.waiting()
 
-    async def observe_pending(self) -> None:
-        """Set the gauge to what the database says: every replica tells the whole, so take the largest, not the sum."""
-        pending = await self._inner.count_pending()
-        self._pending.add(pending - self._last_pending)
-        self._last_pending = pending
+    async def observe_waiting(self) -> None:
+        """Set the gauges to what the database says: every replica tells the whole, so take the largest, not the sum."""
+        waiting = await self._inner.waiting()
+        age = 0 if waiting.since is None else max(0, int((self._clock.now() - waiting.since).total_seconds()))
+        count_before, age_before = self._told
+        self._pending.add(waiting.count - count_before)
+        self._oldest.add(age - age_before)
+        self._told = (waiting.count, age)
 
     def _settled(self, approval: Approval) -> None:
         labels = {names.APPROVAL_OUTCOME: str(approval.state), names.APPROVAL_KIND: str(approval.kind)}

@@ -287,6 +287,9 @@ APPROVALS: Final = Counted(
     attributes=(APPROVAL_OUTCOME, APPROVAL_KIND),
 )
 APPROVALS_PENDING: Final = UpDown(name="proctor.approvals.pending", unit="{approval}", description="Waiting now.")
+APPROVALS_OLDEST_AGE: Final = UpDown(
+    name="proctor.approvals.oldest.age", unit="s", description="How long the oldest of those has waited."
+)
 APPROVAL_DECISION_DURATION: Final = Measured(
     name="proctor.approvals.decision.duration",
     unit="s",

@@ -40,6 +40,7 @@ from services.approval.errors import (
     WrongDecisionKind,
 )
 from services.approval.policy import Operator
+from services.approval.ports import Waiting
 from services.approval.records import Query, Records
 from services.chassis.errors import InvalidRequest
 from services.chassis.identity import Principal
@@ -284,7 +285,11 @@ async def test_a_sweep_settles_what_has_lapsed_and_nothing_else(desk: Desk) -> N
     desk.clock.advance(12)
     assert await desk.records.sweep() == 3
     assert await desk.records.sweep() == 0
-    assert await desk.approvals.count_pending() == 2
+    # The two that wait were requested at the same moment, twelve seconds ago.
+    assert await desk.approvals.waiting() == Waiting(count=2, since=desk.clock.now() - timedelta(seconds=12))
+    desk.clock.advance(10)
+    assert await desk.records.sweep() == 2
+    assert await desk.approvals.waiting() == Waiting(count=0, since=None)
 
 
 async def test_a_cancelled_record_stays_cancelled_and_a_decided_one_decided(desk: Desk) -> None:

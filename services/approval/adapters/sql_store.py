@@ -10,12 +10,12 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from services.approval.adapters.database import Database
-from services.approval.adapters.rows import approval_of, approval_row, micros, rule_row
+from services.approval.adapters.rows import approval_of, approval_row, micros, moment, rule_row
 from services.approval.adapters.sql_changes import record
 from services.approval.adapters.tables import allow_rules, approvals
 from services.approval.changes import settled
 from services.approval.domain import AllowRule, Approval, Change, State
-from services.approval.ports import Bell, Filter, Place
+from services.approval.ports import Bell, Filter, Place, Waiting
 
 Columns = approvals.c
 
@@ -108,10 +108,11 @@ class SqlApprovals:
         async with self._database.read() as connection:
             return [approval_of(row) for row in (await connection.execute(query)).mappings()]
 
-    async def count_pending(self) -> int:
-        query = select(func.count()).select_from(approvals).where(Columns.state == State.PENDING)
+    async def waiting(self) -> Waiting:
+        query = select(func.count(), func.min(Columns.requested_at)).where(Columns.state == State.PENDING)
         async with self._database.read() as connection:
-            return int((await connection.execute(query)).scalar_one())
+            count, since = (await connection.execute(query)).one()
+        return Waiting(count=count, since=None if since is None else moment(since))
 
 
 def _due(now: datetime, limit: int, tenant: str | None, ids: Sequence[str] | None) -> Select[tuple[str, str]]:

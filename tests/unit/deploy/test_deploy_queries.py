@@ -52,10 +52,10 @@ def as_prometheus(name: str) -> str:
 def kept_as(instrument: names.Instrument) -> set[str]:
     """Return the names under which Prometheus keeps an instrument, by its translation of OpenTelemetry's names."""
     name = as_prometheus(instrument.name)
+    unit = "_seconds" if instrument.unit == "s" else ""
     if isinstance(instrument, names.Measured):
-        unit = "_seconds" if instrument.unit == "s" else ""
         return {f"{name}{unit}_{suffix}" for suffix in ("bucket", "count", "sum")}
-    return {f"{name}_total"} if isinstance(instrument, names.Counted) else {name}
+    return {f"{name}_total"} if isinstance(instrument, names.Counted) else {f"{name}{unit}"}
 
 
 METRICS = {kept: instrument for instrument in INSTRUMENTS for kept in kept_as(instrument)}
