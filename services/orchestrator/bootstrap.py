@@ -9,30 +9,12 @@ import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-import grpc
-
-from proctor.orchestrator.v1 import agent_service_pb2_grpc as agent_grpc
-from proctor.orchestrator.v1 import artifact_service_pb2_grpc as artifact_grpc
-from proctor.orchestrator.v1 import conversation_service_pb2_grpc as conversation_grpc
-from proctor.orchestrator.v1 import memory_service_pb2_grpc as memory_grpc
-from proctor.orchestrator.v1 import model_service_pb2_grpc as model_grpc
-from proctor.orchestrator.v1 import run_service_pb2_grpc as run_grpc
-from proctor.orchestrator.v1 import tool_service_pb2_grpc as tool_grpc
-from proctor.orchestrator.v1 import usage_service_pb2_grpc as usage_grpc
 from services.chassis import names
-from services.chassis.identity import Principal
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.settings import SettingsError
-from services.chassis.streaming import raw_streaming
 from services.orchestrator.adapters.agents_toml import check_workflow_tools, load_agents, load_prompts
-from services.orchestrator.adapters.approval_grpc import GrpcApprovals
 from services.orchestrator.adapters.blobs import LocalBlobs
-from services.orchestrator.adapters.embedding_grpc import GrpcEmbedder
-from services.orchestrator.adapters.library_grpc import GrpcLibrary, GrpcWeb
-from services.orchestrator.adapters.retrieval_grpc import GrpcRetrieval
-from services.orchestrator.adapters.sandbox_grpc import GrpcSandbox
-from services.orchestrator.adapters.sources_grpc import GrpcSources
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.adapters.sql.definitions import AGENTS, PROMPTS, SqlDefinitions
 from services.orchestrator.adapters.sql.memories import SqlMemories
@@ -69,6 +51,7 @@ from services.orchestrator.models.compose import Models, Ownership, build_models
 from services.orchestrator.models.own.addresses import UrlGuard
 from services.orchestrator.models.own.vault import vault_at, vault_of
 from services.orchestrator.models.tokens import warm_up
+from services.orchestrator.neighbours import SERVICE, Channels, Neighbours
 from services.orchestrator.offer import Offers
 from services.orchestrator.reconcile import Reconciler, ReconcileSettings
 from services.orchestrator.routing.by_embeddings import EmbeddingClassifier
@@ -79,6 +62,7 @@ from services.orchestrator.rpc_agents import AgentServicer
 from services.orchestrator.rpc_conversations import ConversationServicer, UsageServicer
 from services.orchestrator.rpc_memories import MemoryServicer
 from services.orchestrator.rpc_models import ModelServicer
+from services.orchestrator.rpc_register import GRPC_SERVICES, Servicers
 from services.orchestrator.rpc_tools import ToolServicer
 from services.orchestrator.runner import Runner
 from services.orchestrator.runs import Runs
@@ -95,26 +79,12 @@ from services.orchestrator.workforce import Workforce
 
 _log = logging.getLogger(__name__)
 SCOPE = "services.orchestrator"
-# Code and the files that go with it; the sandbox takes 64 MiB of them.
-SANDBOX_REQUEST_BYTES = 66 * 1024 * 1024
-# The orchestrator itself: an actor without a tenant, which sees the requests of all of them.
-SERVICE = Principal(tenant="", user="orchestrator", actor="orchestrator", scopes=frozenset({"*"}))
-GRPC_SERVICES = (
-    "proctor.orchestrator.v1.RunService",
-    "proctor.orchestrator.v1.AgentService",
-    "proctor.orchestrator.v1.ModelService",
-    "proctor.orchestrator.v1.ArtifactService",
-    "proctor.orchestrator.v1.ConversationService",
-    "proctor.orchestrator.v1.UsageService",
-    "proctor.orchestrator.v1.MemoryService",
-    "proctor.orchestrator.v1.ToolService",
-)
 
 
 async def build(settings: Settings, platform: Platform) -> Service:
     """Return the service; nothing works before its `start`. Raises SettingsError for what proctor.toml has wrong."""
     database = await Database.open(_database_url(settings), platform.clock)
-    channels = _Channels(platform, settings)
+    channels = Channels(platform, settings)
     blobs = LocalBlobs(settings.data_dir / "artifacts")
     media = StoredMedia(blobs, channels.retrieval, platform.signer, settings.retrieval_timeout / timedelta(seconds=1))
     try:
@@ -134,7 +104,7 @@ async def build(settings: Settings, platform: Platform) -> Service:
         raise
     return Service(
         name="orchestrator",
-        register=orchestrator.register,
+        register=orchestrator.servicers.register,
         grpc_services=GRPC_SERVICES,
         start=orchestrator.start,
         drain=orchestrator.drain,
@@ -159,6 +129,17 @@ def _ownership(settings: Settings, platform: Platform, database: Database) -> Ow
     )
 
 
+def _caps(settings: Settings) -> Caps:
+    return Caps(
+        rounds=settings.rounds,
+        tool_calls=settings.tool_calls,
+        tokens=settings.tokens,
+        wall_time=settings.wall_time,
+        research_tokens=settings.research_tokens,
+        research_wall_time=settings.research_wall_time,
+    )
+
+
 def _router(settings: Settings) -> RouterSettings:
     return RouterSettings(
         thresholds=Thresholds(
@@ -169,19 +150,6 @@ def _router(settings: Settings) -> RouterSettings:
         ),
         timeout=settings.route_timeout,
     )
-
-
-class _Channels:
-    """Channels to the other services."""
-
-    def __init__(self, platform: Platform, settings: Settings) -> None:
-        self.retrieval = platform.channel(settings.retrieval_target)
-        self.sandbox = platform.channel(settings.sandbox_target, max_request_bytes=SANDBOX_REQUEST_BYTES)
-        self.approval = platform.channel(settings.approval_target)
-
-    async def close(self) -> None:
-        for channel in (self.retrieval, self.sandbox, self.approval):
-            await channel.close()
 
 
 @dataclass
@@ -205,7 +173,7 @@ class _Orchestrator:
         settings: Settings,
         platform: Platform,
         database: Database,
-        channels: _Channels,
+        channels: Channels,
         models: Models,
         blobs: LocalBlobs,
         media: StoredMedia,
@@ -223,19 +191,14 @@ class _Orchestrator:
             lifetime=settings.artifact_lifetime,
             max_bytes=settings.artifact_bytes,
         )
-        retrieval = GrpcRetrieval(
-            channels.retrieval, platform.signer, tracer, settings.retrieval_timeout / timedelta(seconds=1)
-        )
-        sandbox = GrpcSandbox(channels.sandbox, platform.signer, artifacts, clock, SERVICE)
-        approvals = GrpcApprovals(channels.approval, platform.signer, SERVICE)
-        consents = Consents(approvals, tracer)
-        seconds = settings.retrieval_timeout / timedelta(seconds=1)
+        others = Neighbours(channels, settings, platform, artifacts, tracer)
+        consents = Consents(others.approvals, tracer)
         needs = ToolNeeds(
-            retrieval=retrieval,
-            library=GrpcLibrary(channels.retrieval, platform.signer, seconds),
-            web=GrpcWeb(channels.retrieval, platform.signer, SERVICE, clock, seconds),
+            retrieval=others.retrieval,
+            library=others.library,
+            web=others.web,
             memories=Memories(SqlMemories(database.engine), clock),
-            sandbox=sandbox,
+            sandbox=others.sandbox,
             clock=clock,
             http=CheckedHttpClient(guard_of(settings.http_networks)),
         )
@@ -258,7 +221,7 @@ class _Orchestrator:
         consultant = Consultant(models.chat, models.catalogue, ids)
         gate = Gate(
             tools=toolbox,
-            approvals=approvals,
+            approvals=others.approvals,
             consents=consents,
             guards=self._guards,
             carrying=Carrying(
@@ -284,18 +247,18 @@ class _Orchestrator:
                 agents=SqlDefinitions(database.engine, AGENTS),
                 prompts=SqlDefinitions(database.engine, PROMPTS),
                 catalogue=models.catalogue,
-                policies=approvals,
-                sources=GrpcSources(channels.retrieval, platform.signer),
+                policies=others.approvals,
+                sources=others.sources,
                 tools=ToolNames(toolbox),
                 clock=clock,
                 ids=ids,
             ),
         )
         offers = Offers(toolbox, settings.max_tools)
-        self._embeddings = EmbeddingClassifier(GrpcEmbedder(channels.retrieval, platform.signer, seconds))
+        self._embeddings = EmbeddingClassifier(others.embedder)
         means = Means(
             preparer=Preparer(
-                retrieval, models.catalogue, prompts, Attachments(media, artifacts), NamedTools(gate, prompts)
+                others.retrieval, models.catalogue, prompts, Attachments(media, artifacts), NamedTools(gate, prompts)
             ),
             loop=Loop(
                 Speaker(GuardedModel(models.chat, self._guards), ids),
@@ -346,7 +309,7 @@ class _Orchestrator:
         )
         self._reconciler = Reconciler(
             store=database.runs,
-            approvals=approvals,
+            approvals=others.approvals,
             standing=database.standing,
             workforce=self._workforce,
             service=SERVICE,
@@ -368,18 +331,11 @@ class _Orchestrator:
             catalogue=models.catalogue,
             offers=offers,
             conversations=database.conversations,
-            approvals=approvals,
+            approvals=others.approvals,
             standing=database.standing,
             artifacts=artifacts,
             guards=self._guards,
-            caps=Caps(
-                rounds=settings.rounds,
-                tool_calls=settings.tool_calls,
-                tokens=settings.tokens,
-                wall_time=settings.wall_time,
-                research_tokens=settings.research_tokens,
-                research_wall_time=settings.research_wall_time,
-            ),
+            caps=_caps(settings),
             clock=clock,
             ids=ids,
         )
@@ -393,30 +349,16 @@ class _Orchestrator:
             standing=database.standing,
             usage_lifetime=settings.usage_lifetime,
         )
-        self._servicers = (
-            RunServicer(self._runs, feed, settings.heartbeat, streams),
-            AgentServicer(agents),
-            ModelServicer(models.catalogue, models.own),
-            ArtifactServicer(artifacts),
+        self.servicers = Servicers(
+            runs=RunServicer(self._runs, feed, settings.heartbeat, streams),
+            agents=AgentServicer(agents),
+            models=ModelServicer(models.catalogue, models.own),
+            artifacts=ArtifactServicer(artifacts),
+            conversations=ConversationServicer(database.conversations),
+            usage=UsageServicer(database.usage, clock),
+            memories=MemoryServicer(needs.memories),
+            tools=ToolServicer(toolbox, self._mcp),
         )
-        self._keepers = (
-            ConversationServicer(database.conversations),
-            UsageServicer(database.usage, clock),
-            MemoryServicer(needs.memories),
-            ToolServicer(toolbox, self._mcp),
-        )
-
-    def register(self, server: grpc.aio.Server) -> None:
-        runs, agents, models, artifacts = self._servicers
-        raw_streaming(run_grpc.add_RunServiceServicer_to_server)(runs, server)
-        agent_grpc.add_AgentServiceServicer_to_server(agents, server)
-        model_grpc.add_ModelServiceServicer_to_server(models, server)
-        artifact_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
-        conversations, usage, memories, tools = self._keepers
-        conversation_grpc.add_ConversationServiceServicer_to_server(conversations, server)
-        usage_grpc.add_UsageServiceServicer_to_server(usage, server)
-        memory_grpc.add_MemoryServiceServicer_to_server(memories, server)
-        tool_grpc.add_ToolServiceServicer_to_server(tools, server)
 
     async def start(self) -> None:
         await self._models.start()
