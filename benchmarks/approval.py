@@ -330,6 +330,6 @@ if __name__ == "__main__":
     parser.add_argument("--records", type=int, default=100_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        few_url = options.few_url or f"sqlite+aiosqlite:///{scratch}/few.sqlite3"
-        url = options.url or f"sqlite+aiosqlite:///{scratch}/many.sqlite3"
+        few_url = options.few_url or f"sqlite:///{scratch}/few.sqlite3"
+        url = options.url or f"sqlite:///{scratch}/many.sqlite3"
         raise SystemExit(asyncio.run(main(few_url, url, options.records, Path(scratch))))

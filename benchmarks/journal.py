@@ -228,7 +228,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=400, help="events per run")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        url = chosen.url or f"sqlite+aiosqlite:///{folder}/journal.sqlite3"
+        url = chosen.url or f"sqlite:///{folder}/journal.sqlite3"
         return asyncio.run(measure(url, chosen.runs, chosen.events))
 
 

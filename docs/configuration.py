@@ -33,7 +33,7 @@ SERVICES = ("gateway", "orchestrator", "retrieval", "sandbox", "approval")
 COMMON = {
     "listen": "Where it serves: `host:port`, port 0 for any free one, or `unix:/path`.",
     "data_dir": "Folder of its files.",
-    "database_url": "`postgresql+asyncpg://…` or `sqlite+aiosqlite:///…`; empty is an SQLite file in the data folder.",
+    "database_url": "`postgresql+asyncpg://…` or `sqlite:///…`; empty is an SQLite file in the data folder.",
 }
 TYPES = {
     "str": "text",

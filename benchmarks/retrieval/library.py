@@ -188,7 +188,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Open stores in `folder`."""
     clock, ids = SystemClock(), RandomIds()
-    engine = open_engine(f"sqlite+aiosqlite:///{folder / 'catalogue.sqlite3'}")
+    engine = open_engine(f"sqlite:///{folder / 'catalogue.sqlite3'}")
     await migrate(engine, "services.retrieval:migrations")
     index = await LanceIndex.open(folder / "lance")
     parser = ProcessParser(workers=2, seconds=parse_seconds, memory_bytes=2**31, max_characters=max_characters)

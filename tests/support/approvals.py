@@ -136,7 +136,7 @@ async def prepared_url(request: pytest.FixtureRequest) -> str:
         template = await _template(request)
         copy: Path = request.getfixturevalue("tmp_path") / "approval.sqlite3"
         shutil.copyfile(template, copy)
-        return f"sqlite+aiosqlite:///{copy}"
+        return f"sqlite:///{copy}"
     cluster: Cluster = request.getfixturevalue("postgres")
     key = str(cluster.folder)
     if key not in _prepared:
@@ -150,7 +150,7 @@ async def _template(request: pytest.FixtureRequest) -> str:
     if "sqlite" not in _prepared:
         factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
         file = factory.mktemp("approval") / "template.sqlite3"
-        await _migrate(f"sqlite+aiosqlite:///{file}")
+        await _migrate(f"sqlite:///{file}")
         _prepared["sqlite"] = str(file)
     return _prepared["sqlite"]
 

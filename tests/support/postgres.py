@@ -113,7 +113,7 @@ def postgres_url(postgres: Cluster) -> Iterator[str]:
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The URL of a SQLite file that does not exist yet."""
-    return f"sqlite+aiosqlite:///{tmp_path / 'test.sqlite3'}"
+    return f"sqlite:///{tmp_path / 'test.sqlite3'}"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

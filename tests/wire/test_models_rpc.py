@@ -35,7 +35,7 @@ async def public(host: str, port: int) -> list[str]:
 
 @asynccontextmanager
 async def served(tmp_path: Path, *, keeps: bool = True) -> AsyncIterator[Served]:
-    database = await Database.open(f"sqlite+aiosqlite:///{tmp_path / 'own.sqlite3'}", FakeClock())
+    database = await Database.open(f"sqlite:///{tmp_path / 'own.sqlite3'}", FakeClock())
     ownership = Ownership(
         store=SqlOwnModels(database.engine),
         vault=vault_of(Secret("v" * 32)),

@@ -210,7 +210,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.R
     """One loop and one database for all examples: each has a run of its own."""
     path: Path = tmp_path_factory.mktemp("journal") / "runs.sqlite3"
     with asyncio.Runner() as runner:
-        database = runner.run(Database.open(f"sqlite+aiosqlite:///{path}", SystemClock()))
+        database = runner.run(Database.open(f"sqlite:///{path}", SystemClock()))
         yield runner, database
         runner.run(database.close())
 

@@ -48,7 +48,7 @@ class Names:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(f"sqlite+aiosqlite:///{tmp_path / 'own.sqlite3'}", FakeClock())
+    opened = await Database.open(f"sqlite:///{tmp_path / 'own.sqlite3'}", FakeClock())
     yield opened
     await opened.close()
 
