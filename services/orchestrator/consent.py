@@ -164,8 +164,9 @@ class Consents:
             return self._decided(leg, pending, record)
         if not pending.announced:
             leg.progress.settle(replace(pending, deadline=record.deadline, announced=True))
-            # With the state that says so, in one piece: a crash in between would tell of it twice.
-            leg.save(_asked(pending, record, parameters_json))
+            # With the state that says so, in one piece: a crash in between would tell of it twice. Mostly the pause
+            # comes right behind it, and takes it along.
+            leg.save(_asked(pending, record, parameters_json), patient=True)
         return Waiting()
 
     async def _request(

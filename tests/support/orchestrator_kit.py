@@ -79,7 +79,7 @@ class FakeJournal:
         self.events.append(event)
         self.last_sequence += 1
 
-    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "") -> None:
+    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "", patient: bool = False) -> None:
         self.events += events
         self.last_sequence += len(events)
         self.checkpoints.append(checkpoint)
@@ -139,6 +139,7 @@ class FakeApprovals:
     records: dict[str, ApprovalRecord] = field(default_factory=dict)
     requests: list[ApprovalRequest] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    asked_for: list[Sequence[str]] = field(default_factory=list)
     verdict: GateVerdict = GateVerdict.ASK
 
     async def evaluate(
@@ -159,6 +160,7 @@ class FakeApprovals:
         return self.records.setdefault(request.approval_id, record)
 
     async def get(self, principal: Principal, approval_ids: Sequence[str]) -> dict[str, ApprovalRecord]:
+        self.asked_for.append(approval_ids)
         return {i: self.records[i] for i in approval_ids if i in self.records}
 
     async def decide(self, principal: Principal, approval_id: str, run_id: str, decision: Decision) -> ApprovalRecord:

@@ -216,13 +216,14 @@ class RunJournal:
             )
         )
 
-    def save(self, checkpoint: Checkpoint, *events: Fact, step_id: str = "") -> None:
+    def save(self, checkpoint: Checkpoint, *events: Fact, step_id: str = "", patient: bool = False) -> None:
         """Record `events` with a checkpoint without waiting: for state that a crash may cost, since it is made again.
 
-        Later facts are committed after it, so whoever awaits one of those has this too.
+        Later facts are committed after it, so whoever awaits one of those has this too. `patient` leaves it for a
+        moment to the commit that probably comes next.
         """
         if self.is_open:
-            self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint))
+            self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint), urgent=not patient)
 
     def resumed(self, event: RunResumed) -> None:
         """Record that the run goes on, without waiting: nothing after it is shown or awaited before it is committed."""
@@ -278,9 +279,9 @@ class RunJournal:
 
     # --- for the writer ----------------------------------------------------------------------------------------
 
-    def _post(self, entry: Entry) -> None:
+    def _post(self, entry: Entry, *, urgent: bool = True) -> None:
         self._queue.items.append(entry)
-        self._writer.touched(self, urgent=True)
+        self._writer.touched(self, urgent=urgent)
 
     async def _commit(self, entry: Entry) -> None:
         if self._lost is not None:

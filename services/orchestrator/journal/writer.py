@@ -22,10 +22,6 @@ from services.orchestrator.journal.ports import (
 
 T = TypeVar("T")
 
-# Turns of the event loop that the writer lets pass before it commits, to take along who is about to record the next
-# thing, as a pause comes right behind what it waits for. A turn costs microseconds, a commit of its own milliseconds.
-LISTENING = 3
-
 _log = logging.getLogger(__name__)
 
 
@@ -74,8 +70,6 @@ class GroupWriter:
         try:
             while True:
                 await self._work.wait()
-                for _ in range(LISTENING):
-                    await asyncio.sleep(0)
                 await self._gather()
                 await self._flush()
         finally:

@@ -267,6 +267,21 @@ async def test_approved_runs_once_with_the_asked_arguments() -> None:
     assert (resolved.resolution, resolved.decided_by) == (Resolution.APPROVED, "bob")
 
 
+async def test_a_decision_that_whoever_woke_the_run_has_read_is_not_asked_for_again() -> None:
+    tool = FakeTool("run_code", answering("42"), consent=Consent.ASK)
+    b = bench(tool)
+    b.propose(tool_call("c1", "run_code", query="x"), tool_call("c2", "run_code", query="y"))
+    await b.gate.work_off(b.leg)
+    b.approvals.settle("c1", RecordState.APPROVED)
+    known = {key: record for key, record in b.approvals.records.items() if record.call_id == "c1"}
+    b.leg.decided = known
+    b.approvals.asked_for.clear()
+    await b.gate.work_off(b.leg)
+    assert tool.executions == [{"query": "x"}]
+    (others,) = b.approvals.asked_for
+    assert not set(others) & set(known)
+
+
 @pytest.mark.parametrize(
     ("state", "status", "told"),
     [

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from opentelemetry.sdk.metrics.export import NumberDataPoint
@@ -16,6 +17,7 @@ from services.orchestrator.domain.events import (
     Notice,
     ProgressStream,
     RunPaused,
+    RunResumed,
     Stage,
     StageChanged,
     StampedEvent,
@@ -45,6 +47,7 @@ class Gated:
         self.arrived = asyncio.Event()
         self.failures: list[Exception] = []
         self.fail_after_commit = False
+        self.batches: list[Sequence[RunWrite]] = []
         self.silent = False
 
     def __getattr__(self, name: str) -> object:
@@ -57,6 +60,7 @@ class Gated:
 
     async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
         self.arrived.set()
+        self.batches.append(batch)
         await self.gate.wait()
         if self.silent:
             await asyncio.Event().wait()
@@ -170,6 +174,34 @@ async def test_a_delta_is_shown_before_its_commit_and_a_fact_only_after(here: Re
     gated.gate.set()
     await fact
     assert decoded(await later) == [THINKING]
+
+
+async def test_what_is_patient_is_committed_with_what_follows(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    state = Checkpoint(head=b"asked", min_reader=1)
+    await journal.fact(THINKING)
+    journal.save(state, Notice(code="asked", text="Allow?"), patient=True)
+    for _ in range(5):
+        await asyncio.sleep(0)  # as a task group does at its end
+    await journal.fact(RunPaused(pending=(), deadline=None), checkpoint=state, state=RunState.PAUSED, release=True)
+    assert [len(batch) for batch in gated.batches] == [1, 2]
+
+
+async def test_a_resume_waits_for_nothing_and_nothing_overtakes_it(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    journal.resumed(RunResumed(paused=timedelta(seconds=3), cause="decision"))
+    journal.delta(answer("late"))
+    fact = asyncio.create_task(journal.fact(STARTED))
+    await gated.arrived.wait()
+    assert journal.tail.last_sequence == 0  # not even text is shown before it
+    gated.gate.set()
+    await fact
+    assert [type(event).__name__ for event in decoded(await first_batch(here, journal.run_id))] == [
+        "RunResumed",
+        "AnswerDelta",
+        "ToolCallStarted",
+    ]
 
 
 async def test_a_delta_outside_the_reserved_block_waits_for_its_commit(database: Database) -> None:
