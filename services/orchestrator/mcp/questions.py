@@ -68,7 +68,8 @@ def replies_to(asked: Asked, answers: Mapping[str, Any] | None) -> dict[str, dic
     for key, request in asked.requests.items():
         if key in replies:
             continue
-        missing = set(_schema(request).get("required") or ()) - given.get(key, {}).keys()
+        told = list(given.get(key, ()))  # what a server requires may be nothing that a mapping can look up
+        missing = [field for field in _list(_schema(request).get("required")) if field not in told]
         declined = missing or (not given.get(key) and _schema(request).get("properties"))
         replies[key] = {"action": "decline"} if declined else {"action": "accept", "content": given.get(key, {})}
     return replies
@@ -88,7 +89,7 @@ def _places(asked: Asked) -> list[_Place]:
     places: list[_Place] = []
     taken: set[str] = set()
     for key, request in asked.requests.items():
-        fields: Mapping[str, Any] = {"": None} if "url" in request else _schema(request).get("properties") or {}
+        fields: Mapping[str, Any] = {"": None} if "url" in request else _mapping(_schema(request).get("properties"))
         if not fields:  # a message to be agreed to, without any field
             fields = {"": None}
         for field, schema in fields.items():
@@ -100,8 +101,15 @@ def _places(asked: Asked) -> list[_Place]:
 
 
 def _schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    schema = request.get("requestedSchema")
-    return schema if isinstance(schema, Mapping) else {}
+    return _mapping(request.get("requestedSchema"))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _question(asked: Asked, place: _Place) -> dict[str, Any]:
@@ -132,7 +140,7 @@ def _kind(asked: Asked, place: _Place) -> dict[str, Any]:
             return {"type": "single_choice", "options": [YES, NO]}
         case "integer" | "number":
             return {"type": "number"}
-        case "array" if options := _options(schema.get("items") or {}):
+        case "array" if options := _options(_mapping(schema.get("items"))):
             return {"type": "multiple_choice", "options": list(options)}
         case "string":
             return {"type": _FORMATS.get(str(schema.get("format", "")), "text")}
@@ -143,10 +151,11 @@ def _options(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the choices as people read them, each with its value."""
     titled = schema.get("oneOf") or schema.get("anyOf")
     if isinstance(titled, list):
-        pairs = [(each.get("title") or each.get("const"), each.get("const")) for each in titled if "const" in each]
+        chosen = [each for each in titled if isinstance(each, Mapping) and "const" in each]
+        pairs = [(each.get("title") or each["const"], each["const"]) for each in chosen]
     else:
-        values = schema.get("enum") or ()
-        names = schema.get("enumNames") or values
+        values = _list(schema.get("enum"))
+        names = _list(schema.get("enumNames")) or values
         pairs = list(zip(names, values, strict=False))
     options = {visible(str(name), 500) or str(value): value for name, value in pairs}
     if len(options) > MOST_OPTIONS:
@@ -164,7 +173,7 @@ def _value(schema: Mapping[str, Any], answer: Any) -> Any:
         case "integer":
             return int(answer)
         case "array":
-            options = _options(schema.get("items") or {})
+            options = _options(_mapping(schema.get("items")))
             return [options.get(each, each) for each in answer]
     return answer
 
@@ -180,7 +189,10 @@ def _choice(place: _Place, text: str, options: list[str]) -> dict[str, Any]:
 
 
 def _link(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise Unaskable("the server wants a page opened whose address is no plain http(s) URL")
     return visible(url, 1000)
