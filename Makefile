@@ -147,8 +147,8 @@ bench: $(STAMPS)/test ## Run the benchmarks
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python "$$each"; done
 
 .PHONY: bench-peers
-bench-peers: $(STAMPS)/test ## Measure Proctor beside other products (installs them under .bench; PEERS="NAME …")
-	@$(BIN)/python -m benchmarks.peers $(PEERS)
+bench-peers: $(STAMPS)/test ## Measure Proctor beside other products (installs them under .bench; PEERS="NAME …", QUICK=1)
+	@$(BIN)/python -m benchmarks.peers $(if $(QUICK),--quick) $(PEERS)
 
 # --- Upkeep ----------------------------------------------------------------------------------------------------------
 

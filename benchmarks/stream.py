@@ -17,20 +17,23 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.streaming.measure import measure
-from benchmarks.streaming.processes import Direct, start_upstream
+from benchmarks.streaming.processes import Direct, start_upstream, stay_on
 from benchmarks.streaming.suite import proctor
 
 
 async def main(*, quick: bool) -> None:
+    stay_on(core=1)
     upstream, upstream_port = start_upstream(core=1)
     direct = Direct(upstream_port, core=0)
     try:
         with proctor(upstream_port, core=0) as target:
-            await measure(target, direct, upstream_port, quick=quick)
+            report = await measure(target, direct, upstream_port, quick=quick)
     finally:
         direct.stop()
         upstream.kill()
         upstream.wait()
+    if report.failures:
+        sys.exit("; ".join(report.failures))
 
 
 if __name__ == "__main__":

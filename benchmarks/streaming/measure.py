@@ -7,7 +7,7 @@ import json
 import statistics
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,28 @@ class Target:
     tool_body: Callable[[str], dict[str, Any]] | None = None
 
 
+class Unsound(Exception):
+    """The server lost, doubled or withheld a token: there is no figure, for a fast wrong answer is worth nothing."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """Lines of the table: what is measured, of the server, of the stock client, and how they compare."""
+    """What was measured of a server, and what could not be, with why."""
 
-    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
     def add(self, what: str, ours: str, direct: str, ratio: str = "") -> None:
-        self.rows.append((what, ours, direct, ratio))
+        """Print a line: what is measured, of the server, of the stock client, and how they compare."""
         print(f"{what:<46} {ours:>22} {direct:>22} {ratio:>10}", flush=True)
+
+    async def take(self, what: str, measurement: Awaitable[None]) -> None:
+        """Wait for a measurement; one that fails leaves no figure and takes no other with it."""
+        try:
+            await measurement
+        except Unsound as error:
+            self.failures.append(f"{what}: {error}")
+            print(f"{what:<46} {error}", flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -58,10 +70,10 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def check(heard: Sequence[Heard], tokens: int) -> None:
-    """End the measurement when a stream lost or doubled a token: a fast wrong answer is worth nothing."""
+    """Raise Unsound when a stream lost or doubled a token."""
     for one in heard:
         if one.error or one.status != 200 or len(one.tokens) != tokens:
-            raise SystemExit(f"a stream of {tokens} tokens gave {len(one.tokens)}, HTTP {one.status} {one.error}")
+            raise Unsound(f"a stream of {tokens} tokens gave {len(one.tokens)}, HTTP {one.status} {one.error}")
 
 
 async def first_token(target: Target, direct: Direct, report: Report, repeats: int) -> None:
@@ -82,18 +94,20 @@ async def first_token(target: Target, direct: Direct, report: Report, repeats: i
 
 
 async def throughput(target: Target, direct: Direct, report: Report, streams: int, rounds: int) -> None:
-    """Stream as fast as it goes on `streams` connections at once."""
-    rates, costs = [], []
+    """Stream as fast as it goes on `streams` connections at once, by turns with the stock client."""
+    rates, costs, their_rates, their_costs = [], [], [], []
     for _ in range(rounds):
+        told = await direct.run(streams, 1, f"q [[n={TOKENS}]]")
+        their_rates.append(told["tokens"] / told["wall"])
+        their_costs.append(told["cpu"] / told["tokens"] * 1000)
         cpu = target.tree.cpu()
         heard = await ask_all(target.port, target.path, [target.body(f"q [[n={TOKENS}]]") for _ in range(streams)])
         check(heard, TOKENS)
         wall = max(one.ended for one in heard) - min(one.started for one in heard)
         rates.append(streams * TOKENS / wall)
         costs.append((target.tree.cpu() - cpu) / (streams * TOKENS) * 1000)
-    told = await direct.run(streams, 1, f"q [[n={TOKENS}]]")
     rate, cost = statistics.median(rates), statistics.median(costs)
-    their_rate, their_cost = told["tokens"] / told["wall"], told["cpu"] / told["tokens"] * 1000
+    their_rate, their_cost = statistics.median(their_rates), statistics.median(their_costs)
     report.figures[f"tokens/s {streams}"] = rate
     report.figures[f"cpu {streams}"] = cost
     report.add(f"tokens/s, {streams} streams", f"{rate:,.0f}", f"{their_rate:,.0f}", f"{rate / their_rate:.2f}x")
@@ -108,7 +122,10 @@ async def paced(target: Target, report: Report, ladder: Sequence[int]) -> None:
     for streams in ladder:
         bodies = [target.body(f"q [[n=150 gap={PACE_MS}]]") for _ in range(streams)]
         heard = await ask_all(target.port, target.path, bodies)
-        check(heard, 150)
+        try:
+            check(heard, 150)
+        except Unsound:
+            break
         slowest = percentile([one.mean_gap * 1000 for one in heard], 0.95)
         first = percentile([one.first for one in heard], 0.95)
         if slowest > PACE_MS * (1 + PACE_TOLERANCE) or first > FIRST_LIMIT:
@@ -129,7 +146,7 @@ async def tool_loop(target: Target, upstream_port: int, report: Report, repeats:
         heard = await stream.ask(target.tool_path, target.tool_body(f"q [[n=20 gap=5 tool=1 id={key}]]"))
         rounds = await asyncio.to_thread(_stats, upstream_port, key)
         if heard.error or len(rounds) != 2:
-            raise SystemExit(f"the tool loop took {len(rounds)} rounds, HTTP {heard.status} {heard.error}")
+            raise Unsound(f"the tool loop took {len(rounds)} rounds, HTTP {heard.status} {heard.error}")
         added.append((heard.ended - heard.started - sum(r["ended"] - r["received"] for r in rounds)) * 1000)
     stream.close()
     report.figures["tool loop"] = statistics.median(added)
@@ -148,9 +165,10 @@ async def measure(target: Target, direct: Direct, upstream_port: int, *, quick: 
     await ask_all(target.port, target.path, [target.body("warm [[n=50]]") for _ in range(20)])
     await direct.run(4, 5, "warm [[n=50]]")
     report.add("", target.name, "openai client")
-    await first_token(target, direct, report, 20 if quick else 100)
+    await report.take("first token", first_token(target, direct, report, 20 if quick else 100))
     for streams in (1, 32) if quick else (1, 32, 200):
-        await throughput(target, direct, report, streams, 1 if quick else 3)
-    await tool_loop(target, upstream_port, report, 5 if quick else 25)
-    await paced(target, report, (10, 20, 40) if quick else (25, 50, 75, 100, 150, 200, 250, 300, 400))
+        await report.take(f"{streams} streams", throughput(target, direct, report, streams, 1 if quick else 3))
+    await report.take("tool loop", tool_loop(target, upstream_port, report, 5 if quick else 25))
+    ladder = (10, 20, 40) if quick else (10, 25, 50, 75, 100, 150, 200, 250, 300, 400)
+    await report.take("paced streams", paced(target, report, ladder))
     return report

@@ -29,6 +29,12 @@ def on_core(core: int | None) -> list[str]:
     return ["taskset", "-c", str(core)]
 
 
+def stay_on(core: int) -> None:
+    """Keep this process, and what it starts without a core of its own, off the core that is measured."""
+    if on_core(core):
+        os.sched_setaffinity(0, {core})
+
+
 def start_upstream(core: int | None) -> tuple[subprocess.Popen[str], int]:
     """Start the scripted model; return it and its port."""
     command = [*on_core(core), sys.executable, "-m", "benchmarks.streaming.upstream", "0"]

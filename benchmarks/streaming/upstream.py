@@ -5,7 +5,7 @@
 What it does stands in the request, anywhere in its text, as `[[n=200 gap=20 tool=1 id=abc]]`, so it works through any
 server in between: `n` chunks of one token, `gap` milliseconds between them on an absolute schedule, with `tool=1` first
 a call of the first tool (`tool=NAME`: of that one) and the text once its result is there; `id` keys GET /stats?id=… for
-the times of each request.
+the times of each request. Usage is told to who asks for it, and who does not stream gets the whole text at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import httptools
 import uvloop
 
 DIRECTIVE = re.compile(rb"\[\[([^\]]*)\]\]")
+STREAMS = re.compile(rb'"stream"\s*:\s*true')
+WANTS_USAGE = re.compile(rb'"include_usage"\s*:\s*true')
 TOOL_RESULT = re.compile(rb'"role"\s*:\s*"tool"')
 HEAD = (
     '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"scripted",'
@@ -36,8 +38,27 @@ def _chunk(payload: str) -> bytes:
 TOKEN = _chunk(HEAD % ('{"content":"tok "}', "null"))
 ROLE = _chunk(HEAD % ('{"role":"assistant","content":""}', "null"))
 STOP = _chunk(HEAD % ("{}", '"stop"'))
+# LiteLLM ends a stream of a hundred equal chunks as a model that repeats itself.
+OTHER_TOKEN = _chunk(HEAD % ('{"content":"tok  "}', "null"))
+OTHER_EVERY = 50
+USAGE = (
+    '{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"scripted","choices":[],'
+    '"usage":{"prompt_tokens":10,"completion_tokens":%d,"total_tokens":%d}}'
+)
 DONE = _chunk("[DONE]") + b"0\r\n\r\n"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def _whole(count: int) -> dict[str, Any]:
+    message = {"role": "assistant", "content": "tok " * count}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "scripted",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": count, "total_tokens": count + 10},
+    }
 
 
 class Connection(asyncio.Protocol):
@@ -94,12 +115,19 @@ class Connection(asyncio.Protocol):
         times = {"received": time.monotonic(), "ended": 0.0}
         if "id" in wanted:
             self._stats.setdefault(wanted["id"], []).append(times)
+        count = int(wanted.get("n", 200))
+        if not STREAMS.search(body):
+            times["ended"] = time.monotonic()
+            self._reply(_whole(count))
+            return
         self._write(STREAM_HEAD + ROLE)
         if "tool" in wanted and not TOOL_RESULT.search(body):
             self._call(json.loads(body), wanted["tool"])
         else:
-            await self._tokens(int(wanted.get("n", 200)), float(wanted.get("gap", 0)) / 1000)
+            await self._tokens(count, float(wanted.get("gap", 0)) / 1000)
         times["ended"] = time.monotonic()
+        if WANTS_USAGE.search(body):
+            self._write(_chunk(USAGE % (count, count + 10)))
         self._write(DONE)
 
     def _call(self, request: dict[str, Any], wanted: str) -> None:
@@ -111,7 +139,7 @@ class Connection(asyncio.Protocol):
     async def _tokens(self, count: int, gap: float) -> None:
         start = time.monotonic()
         for number in range(1, count + 1):
-            self._write(TOKEN)
+            self._write(OTHER_TOKEN if number % OTHER_EVERY == 0 else TOKEN)
             await self._writable.wait()
             # Without a gap too, each chunk is a write of its own: that is how models send them.
             await asyncio.sleep(max(0.0, start + number * gap - time.monotonic()) if gap else 0)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +81,9 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """A running PostgreSQL with durability switched off; skips when none is installed."""
-    found = programs()
-    if found is None:
-        pytest.skip(SKIP)
+@contextmanager
+def started_cluster(found: Path) -> Iterator[Cluster]:
+    """Run a PostgreSQL from its programs, with durability switched off, in a folder that goes with it."""
     folder = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
@@ -100,6 +98,16 @@ def postgres() -> Iterator[Cluster]:
         if (folder / "data" / "postmaster.pid").exists():
             cluster.control("stop", "-m", "immediate")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A running PostgreSQL; skips when none is installed."""
+    found = programs()
+    if found is None:
+        pytest.skip(SKIP)
+    with started_cluster(found) as cluster:
+        yield cluster
 
 
 @pytest.fixture
