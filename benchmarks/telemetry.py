@@ -1,19 +1,36 @@
-"""What telemetry costs a token: the same suite with and without it, side by side in one process, by turns.
+"""What telemetry costs a token: the same suite with and without it, at the same time.
 
-Prints microseconds of CPU per token for both and the median of their ratios. With telemetry every span and
-metric is made, batched and written as by the file exporter. Usage: python benchmarks/telemetry.py [ROUNDS]
+    python benchmarks/telemetry.py [--launches 10] [--rounds 2] [--exporter otlp-http]
+
+Prints microseconds of CPU per token for both, and the median of their ratios with a 95 % interval. What makes the
+ratio hold on a machine that does much else:
+
+- The CPU time of processes counts, not the wall's; clients and model work in other processes.
+- Both work at the same time, so whatever the machine does in a round it does to both.
+- A third suite is without telemetry as well: its ratio to the other one without is what is seen where there is no
+  difference, and its interval is what the machine allows to be told.
+- All are started anew for each ratio: no two processes are alike, and one pair's difference is not telemetry's.
+- Each round ends with everything exported, in the round's own account, and nothing is exported in between. That is
+  an export of metrics for each round, more than the default interval makes.
+
+Every span and metric is made, batched, and written as JSON lines; `--exporter otlp-http` sends it to a server that
+throws it away.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import http.server
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
-import time
-from contextlib import AsyncExitStack
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import uvloop
 
@@ -21,68 +38,143 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.streaming.client import ask_all
 from benchmarks.streaming.processes import start_upstream
-from services.chassis.telemetry import Exporter, Telemetry, TelemetrySettings, no_telemetry, open_telemetry
-from tests.support.platform import test_platform
-from tests.support.suite import Suite, suite
+from services.chassis.telemetry import Exporter
 
-STREAMS = 8
+ROOT = Path(__file__).resolve().parents[1]
+STREAMS = 4
 TOKENS = 500
 # Milliseconds between two tokens of one stream: 100 tokens a second, as fast models write.
 GAP = 10
-SERVICES = ("approval", "retrieval", "orchestrator")
+BODY = {"input": f"Write. [[n={TOKENS} gap={GAP}]]", "agent_id": "assistant"}
+TARGET = 1.05
 
 
-async def round_of(running: Suite) -> float:
-    """Let `STREAMS` runs stream at once and return microseconds of CPU per token."""
-    body = {"input": f"Write. [[n={TOKENS} gap={GAP}]]", "agent_id": "assistant"}
-    begun = time.process_time()
-    heard = await ask_all(urlsplit(running.base_url).port or 0, "/v1/runs", [body] * STREAMS)
-    used = time.process_time() - begun
-    for each in heard:
-        assert not each.error, each.error
-        assert len(each.tokens) == TOKENS, len(each.tokens)
-    return used / (STREAMS * TOKENS) * 1e6
+class Side:
+    """A suite in a process of its own."""
+
+    def __init__(self, upstream: str, exporter: Exporter, file: Path) -> None:
+        command = [sys.executable, "-m", "benchmarks.streaming.telemetry_side", upstream, exporter.value, str(file)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.port = 0
+
+    def ready(self) -> None:
+        """Wait until it serves."""
+        self.port = int(self._told())
+
+    def begin(self) -> None:
+        self._say("begin")
+        self._told()
+
+    def end(self) -> float:
+        """Return microseconds of CPU per token since `begin`."""
+        self._say("end")
+        return float(self._told()) / (STREAMS * TOKENS) * 1e6
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+
+    def _told(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
 
-async def main(rounds: int) -> None:
-    """Measure and print."""
-    upstream, port = start_upstream(0)
-    url = f"http://127.0.0.1:{port}/v1"
-    pairs: list[tuple[float, float]] = []
+async def one_round(sides: Sequence[Side]) -> list[float]:
+    """Let `STREAMS` runs stream in each suite at once; return what each used."""
+    for side in sides:
+        await asyncio.to_thread(side.begin)
+    heard = await asyncio.gather(*(ask_all(side.port, "/v1/runs", [BODY] * STREAMS) for side in sides))
+    for stream in (each for streams in heard for each in streams):
+        if stream.error or len(stream.tokens) != TOKENS:
+            raise SystemExit(f"a stream of {TOKENS} tokens gave {len(stream.tokens)}: {stream.error}")
+    return [await asyncio.to_thread(side.end) for side in sides]
+
+
+async def launch(number: int, rounds: int, upstream: str, exporter: Exporter, folder: Path) -> list[float]:
+    """Start the three suites and return what each used in the median of its rounds: off, off, on."""
+    exporters = [Exporter.NONE, Exporter.NONE, exporter]
+    # Who starts first and is asked first changes from launch to launch.
+    order = [(number + place) % 3 for place in range(3)]
+    sides = [Side(upstream, exporters[which], folder / "telemetry.jsonl") for which in order]
     try:
-        async with AsyncExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            settings = TelemetrySettings(exporter=Exporter.FILE, file=folder / "telemetry.jsonl")
-            silent, told = no_telemetry(), open_telemetry("bench", "0", settings)
-            stack.push_async_callback(told.shutdown)
-
-            async def started(telemetry: Telemetry) -> Suite:
-                platform = test_platform(telemetry=telemetry)
-                # A busy machine must not cost a lease.
-                running = suite(model=url, platform=platform, services=SERVICES, PROCTOR_ORCHESTRATOR_LEASE="60")
-                return await stack.enter_async_context(running)
-
-            without, with_it = await started(silent), await started(told)
-            for each in (without, with_it):
-                await round_of(each)
-            for number in range(rounds):
-                # By turns, the order changed each time, so that a busy machine harms both alike.
-                order = (without, with_it) if number % 2 else (with_it, without)
-                costs = {id(each): await round_of(each) for each in order}
-                pairs.append((costs[id(without)], costs[id(with_it)]))
-            await told.shutdown()
-            lines = (folder / "telemetry.jsonl").read_text().count("\n")
+        for side in sides:
+            await asyncio.to_thread(side.ready)
+        await one_round(sides)
+        used = [await one_round(sides) for _ in range(rounds)]
     finally:
-        upstream.terminate()
-        upstream.wait()
-    off, on = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(on / off for off, on in pairs)
-    print(f"{STREAMS} streams of {TOKENS} tokens at {1000 // GAP} tokens/s each, {rounds} rounds by turns")
-    print(f"without telemetry {off:6.1f} µs of CPU per token")
-    print(f"with telemetry    {on:6.1f} µs of CPU per token ({lines} lines written)")
-    print(f"median of ratios  {ratio:6.3f}")
+        for side in sides:
+            side.stop()
+    return [statistics.median(each[order.index(which)] for each in used) for which in range(3)]
+
+
+async def main(launches: int, rounds: int, exporter: Exporter) -> bool:
+    """Measure and print; return whether the ratio is within its target."""
+    launched: list[list[float]] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        upstream, port = start_upstream(0)
+        stack.callback(upstream.wait)
+        stack.callback(upstream.terminate)
+        if exporter is Exporter.OTLP_HTTP:
+            os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = stack.enter_context(sink())
+        for number in range(launches):
+            launched.append(await launch(number, rounds, f"http://127.0.0.1:{port}/v1", exporter, folder))
+            print(" ".join(f"{cost:6.1f}" for cost in launched[-1]), flush=True)
+    noise = [other / one for one, other, _ in launched]
+    # Against the mean of both that are without it, which adds less to the spread than one of them.
+    ratios = [2 * on / (one + other) for one, other, on in launched]
+    print(f"{STREAMS} streams of {TOKENS} tokens, {1000 // GAP} a second; {launches} launches, {exporter.value}")
+    without = statistics.median((one + other) / 2 for one, other, _ in launched)
+    print(f"without telemetry {without:6.1f} µs of CPU per token")
+    print(f"with telemetry    {statistics.median(on for *_, on in launched):6.1f} µs of CPU per token")
+    print(f"off against off   {told(noise)}")
+    print(f"on against off    {told(ratios)} (target {TARGET})")
+    return statistics.median(ratios) <= TARGET
+
+
+def told(ratios: Sequence[float]) -> str:
+    """Return the median of ratios with the 95 % interval of its order statistics (normal approximation)."""
+    ordered, reach = sorted(ratios), 0.98 * len(ratios) ** 0.5
+    low = max(0, int(len(ordered) / 2 - reach))
+    return f"{statistics.median(ordered):6.3f}, 95 % interval {ordered[low]:.3f} to {ordered[-1 - low]:.3f}"
+
+
+class Sink(http.server.BaseHTTPRequestHandler):
+    """Takes everything and keeps nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Read the export and say that all is well."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def sink() -> Iterator[str]:
+    """Serve on a thread of this process, which is not measured, and yield the address."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sink) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 8))
+    parser = argparse.ArgumentParser(description="Measure what telemetry costs a token.")
+    parser.add_argument("--launches", type=int, default=10, help="about 20 seconds each")
+    parser.add_argument("--rounds", type=int, default=2, help="of each launch")
+    parser.add_argument("--exporter", type=Exporter, default=Exporter.FILE, choices=[Exporter.FILE, Exporter.OTLP_HTTP])
+    wanted = parser.parse_args()
+    sys.exit(0 if uvloop.run(main(wanted.launches, wanted.rounds, wanted.exporter)) else 1)
