@@ -179,7 +179,7 @@ def sink() -> Iterator[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure what telemetry costs a token.")
-    parser.add_argument("--launches", type=int, default=10, help="about 20 seconds each")
+    parser.add_argument("--launches", type=int, default=10, help="about 30 seconds each")
     parser.add_argument("--rounds", type=int, default=2, help="of each launch")
     parser.add_argument("--exporter", type=Exporter, default=Exporter.FILE, choices=[Exporter.FILE, Exporter.OTLP_HTTP])
     wanted = parser.parse_args()
