@@ -237,6 +237,7 @@ class Carrying:
             principal=leg.spec.principal,
             conversation_id=leg.spec.conversation_id,
             sources=leg.spec.sources,
+            searching=leg.spec.agent.searching,
             progress=progress,
             questions=tuple(m.text for m in leg.progress.messages if m.role.name == "USER"),
             mentioned=lambda text: mentioned(leg, text),

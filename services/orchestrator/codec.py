@@ -18,7 +18,7 @@ from proctor.orchestrator.v1 import (
 from services.chassis.canonical import canonical_json
 from services.chassis.errors import FieldViolation, InvalidRequest
 from services.orchestrator.codec_reflect import from_pb, timestamp, to_pb
-from services.orchestrator.domain.agent import Agent
+from services.orchestrator.domain.agent import Agent, Searching
 from services.orchestrator.domain.messages import (
     Budget,
     Message,
@@ -48,6 +48,7 @@ def start_run(request: run_service_pb2.StartRunRequest) -> StartRun:
         sources=tuple(request.sources),
         attachments=tuple(request.attachments),
         sampling=from_pb(request.sampling, Sampling),
+        searching=from_pb(request.searching, Searching),
         output=from_pb(request.output, OutputFormat) if request.HasField("output") else None,
         client_tools=tuple(_client_tool(i, tool) for i, tool in enumerate(request.client_tools)),
         on_retraction=OnRetraction(request.on_retraction or OnRetraction.EMIT),

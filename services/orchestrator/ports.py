@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from services.chassis.identity import Principal
-from services.orchestrator.domain.agent import ToolBinding
+from services.orchestrator.domain.agent import Searching, ToolBinding
 from services.orchestrator.domain.conversation import Conversation, Feedback, StoredMessage
 from services.orchestrator.domain.messages import Artifact
 from services.orchestrator.domain.run import Run
@@ -39,8 +39,16 @@ class Retrieval(Protocol):
     """Searches sources on behalf of a principal."""
 
     async def search(
-        self, principal: Principal, query: str, *, sources: tuple[str, ...], history: tuple[str, ...], top_k: int
-    ) -> SearchResult: ...
+        self,
+        principal: Principal,
+        query: str,
+        *,
+        sources: tuple[str, ...],
+        history: tuple[str, ...],
+        how: Searching,
+        path: str = "",
+    ) -> SearchResult:
+        """Search `sources`, all readable ones when empty; with `path` only documents whose path fits this pattern."""
 
 
 class Conversations(Protocol):

@@ -19,7 +19,7 @@ from services.orchestrator.context.counting import safe_estimate, total_tokens
 from services.orchestrator.context.room import DEFAULT_OUTPUT
 from services.orchestrator.continuation import encode
 from services.orchestrator.dedup import ConversationMemory
-from services.orchestrator.domain.agent import Agent, SourceBinding
+from services.orchestrator.domain.agent import Agent, Searching, SourceBinding
 from services.orchestrator.domain.events import Notice, PauseKind, RunStarted
 from services.orchestrator.domain.messages import (
     Budget,
@@ -71,6 +71,7 @@ class StartRun:
     sources: tuple[str, ...] = ()
     attachments: tuple[str, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
+    searching: Searching = field(default_factory=Searching)
     output: OutputFormat | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     on_retraction: OnRetraction = OnRetraction.EMIT
@@ -285,7 +286,7 @@ class Runs:
             marked = {binding.source: binding for binding in agent.sources}
             chosen = tuple(marked.get(source, SourceBinding(source=source)) for source in command.sources)
             agent = replace(agent, sources=chosen)
-        return agent
+        return replace(agent, searching=agent.searching.overridden(command.searching))
 
     def _model(self, principal: Principal, command: StartRun, agent: Agent) -> ModelInfo:
         wanted = command.model or agent.model

@@ -93,6 +93,7 @@ class Agent(Body):
     budget: Budget | None = None
     output: Annotated[runs.Output, BeforeValidator(_filled)] | None = None
     sampling: Annotated[runs.Sampling, BeforeValidator(_filled)] | None = None
+    searching: Annotated[runs.Searching, BeforeValidator(_filled)] | None = None
     workflow_yaml: str = Field(default="", max_length=1_048_576)
     router_json: dict[str, Any] | None = None
     language: str = Field(default="", max_length=35)

@@ -72,6 +72,14 @@ class Sampling(Body):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
+class Searching(Body):
+    """How sources are searched; what is left out is the agent's or the retrieval service's."""
+
+    retriever: str = Field(default="", max_length=64, description="Named retriever, such as hybrid or lexical.")
+    top_k: int = Field(default=0, ge=0, le=50, description="Most passages of one search; 0 is 6.")
+    max_characters: int = Field(default=0, ge=0, le=200_000, description="Of all its passages; 0 is 12,000.")
+
+
 class Output(Body):
     """Form of the answer."""
 
@@ -110,6 +118,7 @@ class StartRun(Body):
     sources: list[str] | None = Field(default=None, max_length=64)
     attachments: list[str] | None = Field(default=None, max_length=32)
     sampling: Sampling | None = None
+    searching: Searching | None = None
     output: Output | None = None
     client_tools: list[ClientTool] | None = Field(default=None, max_length=128)
     hold: Seconds | None = None

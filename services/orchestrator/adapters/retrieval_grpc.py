@@ -9,9 +9,13 @@ from proctor.retrieval.v1 import retrieval_service_pb2 as pb
 from proctor.retrieval.v1.retrieval_service_pb2_grpc import RetrievalServiceStub
 from services.chassis import names
 from services.chassis.identity import IdentitySigner, Principal
+from services.orchestrator.domain.agent import Searching
 from services.orchestrator.domain.messages import EvidenceKind
 from services.orchestrator.evidence import Finding
 from services.orchestrator.ports import SearchResult, SourceNotice
+
+# Passages of one search, unless the agent or the request says how many.
+HITS = 6
 
 
 class GrpcRetrieval:
@@ -24,14 +28,29 @@ class GrpcRetrieval:
         self._timeout = timeout
 
     async def search(
-        self, principal: Principal, query: str, *, sources: tuple[str, ...], history: tuple[str, ...], top_k: int
+        self,
+        principal: Principal,
+        query: str,
+        *,
+        sources: tuple[str, ...],
+        history: tuple[str, ...],
+        how: Searching,
+        path: str = "",
     ) -> SearchResult:
-        """Search `sources`, all readable ones when empty."""
-        request = pb.SearchRequest(query=query, sources=sources, history=history, top_k=top_k)
+        """Search `sources`, all readable ones when empty; with `path` only documents whose path fits this pattern."""
+        request = pb.SearchRequest(
+            query=query,
+            sources=sources,
+            history=history,
+            retriever=how.retriever,
+            top_k=how.top_k or HITS,
+            max_characters=how.max_characters,
+            filter=f"path ~ {_quoted(path)}" if path else "",
+        )
         searched = ",".join(sources) or "*"
         attributes: dict[str, str | int] = {
             names.GEN_AI_OPERATION_NAME: names.SPAN_RETRIEVAL,
-            names.GEN_AI_RETRIEVAL_TOP_K: top_k,
+            names.GEN_AI_RETRIEVAL_TOP_K: request.top_k,
             names.GEN_AI_DATA_SOURCE_ID: searched,
         }
         with self._tracer.start_as_current_span(
@@ -54,6 +73,12 @@ class GrpcRetrieval:
             notices=tuple(SourceNotice(code=notice.code, text=notice.text) for notice in response.notices),
             stages=tuple(response.stages),
         )
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the filter language quotes it: nothing in it can end the quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def to_finding(hit: pb.Hit) -> Finding:

@@ -19,8 +19,6 @@ from services.orchestrator.models.model_settings import VISION
 from services.orchestrator.models.ports import Catalogue
 from services.orchestrator.ports import Retrieval
 
-PREFETCH_HITS = 6
-
 
 class Preparer:
     """Makes the prompt of an agent."""
@@ -87,7 +85,7 @@ class Preparer:
         leg.journal.delta(StageChanged(stage=Stage.RETRIEVING, text="Searching the documents"), step_id=leg.step_id)
         earlier = tuple(m.text for m in leg.progress.messages[: leg.progress.turn_start] if m.role is Role.USER)
         result = await self._retrieval.search(
-            spec.principal, question, sources=sources, history=earlier[-6:], top_k=PREFETCH_HITS
+            spec.principal, question, sources=sources, history=earlier[-6:], how=spec.agent.searching
         )
         facts += [Notice(code=notice.code, text=notice.text) for notice in result.notices]
         if not result.findings:

@@ -45,6 +45,23 @@ class SourceBinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Searching:
+    """How sources are searched for an agent; what is empty is left to the retrieval service."""
+
+    retriever: str = ""
+    top_k: int = 0
+    max_characters: int = 0
+
+    def overridden(self, over: Searching) -> Searching:
+        """Return this with the fields that `over` sets."""
+        return Searching(
+            retriever=over.retriever or self.retriever,
+            top_k=over.top_k or self.top_k,
+            max_characters=over.max_characters or self.max_characters,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolBinding:
     """A tool of an agent and its policy; `when` is CEL over `args` and `principal`, empty is always."""
 
@@ -86,6 +103,7 @@ class Agent:
     prompt_name: str = ""
     prompt_version: int = 0
     updated_at: datetime | None = None
+    searching: Searching = field(default_factory=Searching)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from services.chassis.identity import Principal
+from services.orchestrator.domain.agent import Searching
 from services.orchestrator.domain.events import PauseKind, ProgressStream
 from services.orchestrator.domain.messages import Artifact, MediaPart, Message, Sampling, ToolSpec
 from services.orchestrator.evidence import Finding
@@ -137,6 +138,7 @@ class ToolContext:
     mentioned: Callable[[str], bool] = _never
     answerable: bool = True
     resumed: Resumed | None = None
+    searching: Searching = field(default_factory=Searching)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

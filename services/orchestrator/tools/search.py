@@ -10,7 +10,6 @@ from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.ports import Retrieval
 from services.orchestrator.tools.ports import Consent, Effect, ToolContext, ToolDefinition, ToolResult
 
-HITS = 6
 _PARAMETERS = canonical_json(
     {
         "type": "object",
@@ -20,7 +19,12 @@ _PARAMETERS = canonical_json(
                 "minLength": 1,
                 "maxLength": 2000,
                 "description": "What to look for: a question or key words, in the language of the documents if known.",
-            }
+            },
+            "path": {
+                "type": "string",
+                "maxLength": 1024,
+                "description": "Only documents whose path fits, such as policies/*.pdf; left out: all. Case matters.",
+            },
         },
         "required": ["query"],
         "additionalProperties": False,
@@ -54,7 +58,12 @@ class SearchTool:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return what the sources hold on `query`."""
         result = await self._retrieval.search(
-            context.principal, arguments["query"], sources=context.sources, history=context.questions[-6:], top_k=HITS
+            context.principal,
+            arguments["query"],
+            sources=context.sources,
+            history=context.questions[-6:],
+            how=context.searching,
+            path=arguments.get("path", ""),
         )
         notices = tuple((notice.code, notice.text) for notice in result.notices)
         if not result.findings and (broken := [n.text for n in result.notices if n.code == SOURCE_FAILED]):

@@ -580,6 +580,36 @@ class Usage(_message.Message):
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
+class Searching(_message.Message):
+    """How sources are searched for an agent; what is empty is left to the retrieval service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RETRIEVER_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    MAX_CHARACTERS_FIELD_NUMBER: _builtins.int
+    retriever: _builtins.str
+    """Named retriever, such as hybrid or lexical; empty is each source's own."""
+    top_k: _builtins.int
+    """Most passages of one search; 0 is 6."""
+    max_characters: _builtins.int
+    """Most characters of all passages of one search; 0 is 12,000."""
+    def __init__(
+        self,
+        *,
+        retriever: _builtins.str = ...,
+        top_k: _builtins.int = ...,
+        max_characters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_characters", b"max_characters", "retriever", b"retriever", "top_k", b"top_k"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Searching: _TypeAlias = Searching  # noqa: Y015
+
+@_typing.final
 class Sampling(_message.Message):
     """Sampling parameters; what is unset is left to the model's defaults. They are the same on every round."""
 
@@ -894,6 +924,7 @@ class Agent(_message.Message):
     PROMPT_NAME_FIELD_NUMBER: _builtins.int
     PROMPT_VERSION_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    SEARCHING_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Id, given by the service; for the operator's agents it is the name."""
     name: _builtins.str
@@ -948,6 +979,10 @@ class Agent(_message.Message):
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """When this version was made; unset for the operator's. Set by the service."""
 
+    @_builtins.property
+    def searching(self) -> Global___Searching:
+        """How its sources are searched."""
+
     def __init__(
         self,
         *,
@@ -972,10 +1007,11 @@ class Agent(_message.Message):
         prompt_name: _builtins.str = ...,
         prompt_version: _builtins.int = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        searching: Global___Searching | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "sampling", b"sampling", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "output", b"output", "sampling", b"sampling", "searching", b"searching", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "budget", b"budget", "description", b"description", "language", b"language", "model", b"model", "name", b"name", "output", b"output", "owner", b"owner", "prompt", b"prompt", "prompt_name", b"prompt_name", "prompt_version", b"prompt_version", "read_only", b"read_only", "router_json", b"router_json", "sampling", b"sampling", "shared", b"shared", "sources", b"sources", "tools", b"tools", "type", b"type", "updated_at", b"updated_at", "version", b"version", "workflow_yaml", b"workflow_yaml"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "budget", b"budget", "description", b"description", "language", b"language", "model", b"model", "name", b"name", "output", b"output", "owner", b"owner", "prompt", b"prompt", "prompt_name", b"prompt_name", "prompt_version", b"prompt_version", "read_only", b"read_only", "router_json", b"router_json", "sampling", b"sampling", "searching", b"searching", "shared", b"shared", "sources", b"sources", "tools", b"tools", "type", b"type", "updated_at", b"updated_at", "version", b"version", "workflow_yaml", b"workflow_yaml"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -192,6 +192,7 @@ class StartRunRequest(_message.Message):
     CLIENT_TOOLS_END_RUN_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     STATELESS_FIELD_NUMBER: _builtins.int
+    SEARCHING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Unique per tenant and principal; a retry with the same body joins the run. Empty: the service makes one."""
     conversation_id: _builtins.str
@@ -260,6 +261,10 @@ class StartRunRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free labels shown on the run, at most 16."""
 
+    @_builtins.property
+    def searching(self) -> _agent_pb2.Searching:
+        """How sources are searched: overrides the agent's field by field."""
+
     def __init__(
         self,
         *,
@@ -286,10 +291,11 @@ class StartRunRequest(_message.Message):
         client_tools_end_run: _builtins.bool = ...,
         tool_choice: _builtins.str = ...,
         stateless: _builtins.bool = ...,
+        searching: _agent_pb2.Searching | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "hold", b"hold", "inline_agent", b"inline_agent", "output", b"output", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "hold", b"hold", "inline_agent", b"inline_agent", "output", b"output", "sampling", b"sampling", "searching", b"searching"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attachments", b"attachments", "budget", b"budget", "client_tools", b"client_tools", "client_tools_end_run", b"client_tools_end_run", "conversation_id", b"conversation_id", "history", b"history", "hold", b"hold", "inline_agent", b"inline_agent", "input", b"input", "instructions", b"instructions", "labels", b"labels", "model", b"model", "on_disconnect", b"on_disconnect", "on_retraction", b"on_retraction", "output", b"output", "request_id", b"request_id", "sampling", b"sampling", "sources", b"sources", "stateless", b"stateless", "supersede_message_id", b"supersede_message_id", "tool_choice", b"tool_choice", "unattended", b"unattended"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attachments", b"attachments", "budget", b"budget", "client_tools", b"client_tools", "client_tools_end_run", b"client_tools_end_run", "conversation_id", b"conversation_id", "history", b"history", "hold", b"hold", "inline_agent", b"inline_agent", "input", b"input", "instructions", b"instructions", "labels", b"labels", "model", b"model", "on_disconnect", b"on_disconnect", "on_retraction", b"on_retraction", "output", b"output", "request_id", b"request_id", "sampling", b"sampling", "searching", b"searching", "sources", b"sources", "stateless", b"stateless", "supersede_message_id", b"supersede_message_id", "tool_choice", b"tool_choice", "unattended", b"unattended"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
