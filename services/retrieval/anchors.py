@@ -112,8 +112,7 @@ def _chunks(passages: Sequence[str]) -> list[str]:
 
 def _pairing(every: Vectors, questions: Vectors, chunks: Vectors) -> Pairing:
     blank = Pairing(questions=_centre(every), passages=_centre(chunks), scale=Scale(unrelated=0.0, related=1.0))
-    cosines = [[blank.cosine(question, chunk) for chunk in chunks] for question in questions]
-    return replace(blank, scale=_scale(cosines))
+    return replace(blank, scale=_scale([blank.cosines(question, chunks) for question in questions]))
 
 
 def _scale(cosines: Sequence[Sequence[float]]) -> Scale:

@@ -10,9 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from services.retrieval.domain.search import TermCounts
 from services.retrieval.tokens import is_cjk, terms, units
+
+Vector: TypeAlias = "Sequence[float] | np.ndarray[Any, np.dtype[np.floating[Any]]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +46,11 @@ class Pairing:
     passages: Sequence[float]
     scale: Scale
 
-    def cosine(self, question: Sequence[float], passage: Sequence[float]) -> float:
-        """Return the cosine of two vectors about the centres of their sides."""
-        one = [a - b for a, b in zip(question, self.questions, strict=True)]
-        other = [a - b for a, b in zip(passage, self.passages, strict=True)]
-        length = math.hypot(*one) * math.hypot(*other)
-        return sum(a * b for a, b in zip(one, other, strict=True)) / length if length else 0.0
+    def cosines(self, question: Vector, passages: Sequence[Vector]) -> list[float]:
+        """Return the cosine of the question with each passage, about the centres of their sides."""
+        return cosines(
+            np.asarray(question) - np.asarray(self.questions), np.asarray(passages) - np.asarray(self.passages)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,14 @@ class Calibration:
             weight for unit, weight in zip(self._units, self._weights, strict=True) if not held.isdisjoint(unit)
         )
         return covered / self._total
+
+
+def cosines(question: Vector, passages: Sequence[Vector]) -> list[float]:
+    """Return the cosine of the question with each passage, 0 for vectors without a direction."""
+    one, others = np.asarray(question), np.asarray(passages)
+    lengths = np.linalg.norm(one) * np.linalg.norm(others, axis=-1)
+    found: list[float] = ((others @ one) / np.where(lengths, lengths, np.inf)).tolist()
+    return found
 
 
 def question_terms(question: str) -> Sequence[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from services.chassis.errors import InvalidRequest, ServiceError
-from services.retrieval.calibrate import Anchors
+from services.retrieval.calibrate import Anchors, cosines
 from services.retrieval.domain.library import Source
 from services.retrieval.domain.search import Candidate, Notice, Scope
 from services.retrieval.ports import ChunkIndex, Embedder, EmbedPurpose
@@ -76,22 +75,16 @@ class HybridRetriever:
         assert self._embedder is not None
         judged = fused[: self._mix.judged]
         kept = await self._index.vectors(self._embedder.space, scope, [one.chunk_id for one in judged])
+        if not kept:
+            return judged
+        rows = list(kept.values())
+        plain = dict(zip(kept, cosines(vector, rows), strict=True))
         pairing = self._anchors.across(question) if self._anchors else None
+        across = dict(zip(kept, pairing.cosines(vector, rows), strict=True)) if pairing else {}
         return [
-            replace(
-                one,
-                cosine=_cosine(vector, kept[one.chunk_id]),
-                across=pairing.cosine(vector, kept[one.chunk_id]) if pairing else None,
-            )
-            if one.chunk_id in kept
-            else one
+            replace(one, cosine=plain[one.chunk_id], across=across.get(one.chunk_id)) if one.chunk_id in kept else one
             for one in judged
         ]
-
-
-def _cosine(question: Sequence[float], passage: Sequence[float]) -> float:
-    length = math.hypot(*passage)
-    return sum(a * b for a, b in zip(question, passage, strict=True)) / length if length else 0.0
 
 
 @dataclass(frozen=True, slots=True)

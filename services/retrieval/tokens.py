@@ -100,6 +100,8 @@ def units(text: str, *, functions: bool = False) -> list[tuple[str, ...]]:
 
 def is_cjk(text: str) -> bool:
     """Return whether the text is mainly written without spaces between words."""
+    if text.isascii():
+        return False
     cjk = sum(1 for c in text if _is_cjk_character(c))
     words = len(re.findall(r"[A-Za-z]+", text))
     return cjk > 2 * words
