@@ -91,8 +91,8 @@ class Settings:
     # Files of one upload that may be under way.
     upload_files_at_once: int = 16
     # Largest file, and most text of one document.
-    max_file_bytes: int = 200 * 2**20
-    max_characters: int = 40_000_000
+    max_file_bytes: int = 512 * 2**20
+    max_characters: int = 512 * 2**20
     # Time and memory of one parser; one that needs more is ended and its document fails.
     parse_seconds: float = 120.0
     parse_memory_bytes: int = 2 * 2**30

@@ -9,6 +9,7 @@ import pytest
 
 from services.chassis.database import migrate, open_engine
 from services.chassis.identity import Principal
+from services.retrieval.adapters.sql import vocabulary
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import LEASE, SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
@@ -281,6 +282,18 @@ async def test_removing_a_document_takes_its_words_away(catalogue: Catalogue) ->
     assert (counts.passages, dict(counts.holding)) == (1, {"mileag": 1, "park": 1})
     with pytest.raises(DocumentNotFound):
         await catalogue.documents.remove(document)
+
+
+async def test_words_of_a_large_document_are_taken_away_part_by_part(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabulary, "_PASSAGES", 2)
+    document = await catalogue.publish(content="mileage", parts=5)
+
+    await catalogue.documents.remove(document)
+
+    counts = await catalogue.passages.term_counts(SCOPE, ["mileag"])
+    assert (counts.passages, counts.holding) == (0, {})
 
 
 async def test_conditions_choose_documents_of_the_scope(catalogue: Catalogue) -> None:

@@ -16,6 +16,7 @@ from services.retrieval.adapters.sql.tables import passages, vocabulary
 from services.retrieval.tokens import terms
 
 _BATCH = 5_000
+_PASSAGES = 500
 
 
 def count_terms(texts: Iterable[str]) -> Counter[str]:
@@ -43,13 +44,19 @@ async def add_terms(connection: AsyncConnection, source_id: str, counts: Mapping
 async def revision_terms(engine: AsyncEngine, document_id: str, revision: str) -> Counter[str]:
     """Return the counts of a revision's passages, counted in a thread and outside of any writing transaction."""
     # A summary repeats its document: its terms were never counted.
-    of_revision = sa.and_(
-        passages.c.document_id == document_id, passages.c.revision == revision, passages.c.ordinal >= 0
-    )
-    query = sa.select(passages.c.text).where(of_revision)
-    async with reading(engine).begin() as connection:
-        texts = [row.text for row in await connection.execute(query)]
-    return await asyncio.to_thread(count_terms, texts)
+    of_revision = sa.and_(passages.c.document_id == document_id, passages.c.revision == revision)
+    query = sa.select(passages.c.ordinal, passages.c.text).where(of_revision).order_by(passages.c.ordinal)
+    counts: Counter[str] = Counter()
+    after = -1
+    while True:
+        # A part at a time: a document may be larger than what the memory should hold.
+        part = query.where(passages.c.ordinal > after).limit(_PASSAGES)
+        async with reading(engine).begin() as connection:
+            rows = (await connection.execute(part)).all()
+        counts.update(await asyncio.to_thread(count_terms, [row.text for row in rows]))
+        if len(rows) < _PASSAGES:
+            return counts
+        after = rows[-1].ordinal
 
 
 async def subtract_terms(connection: AsyncConnection, source_id: str, counts: Mapping[str, int]) -> None:
