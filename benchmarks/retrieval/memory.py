@@ -2,7 +2,7 @@
 
     python -m benchmarks.retrieval.memory 300      # megabytes of plain text
 
-Words alone. The service and its parsing process are measured apart.
+Words alone, with the limits that the service has by default. The service and its parsing process are measured apart.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.retrieval.library import CALLER, bench
 from services.chassis.clock import RandomIds
 from services.retrieval.domain.library import Progress, Upload
+from services.retrieval.settings import Settings
 
 STEMS = ["ba", "ce", "di", "fo", "gu", "lam", "pre", "sto", "tri", "ver"]
 ENDINGS = ["ning", "tion", "ment", "able", "ing", "ed", "er", "ous", "ly", "al"]
@@ -46,10 +47,13 @@ async def upload(megabytes: int) -> AsyncIterator[bytes]:
 
 async def main(megabytes: int) -> None:
     with tempfile.TemporaryDirectory(prefix="proctor-bench-") as folder:
-        async with bench(Path(folder), None, max_characters=10**9, parse_seconds=3600) as made:
+        limits = Settings()
+        async with bench(
+            Path(folder), None, max_characters=limits.max_characters, parse_seconds=limits.parse_seconds
+        ) as made:
             source = await made.library.create(CALLER, name="big", description="", shared=True)
             started, cpu, before = time.perf_counter(), time.process_time(), _peak(resource.RUSAGE_SELF)
-            staged, size, digest = await made.staging.receive(upload(megabytes), 2**32)
+            staged, size, digest = await made.staging.receive(upload(megabytes), limits.max_file_bytes)
             file = Upload(
                 tenant=source.tenant, source_id=source.id, path="big.txt", staged=staged, size=size, content_hash=digest
             )

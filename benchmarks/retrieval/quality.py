@@ -4,6 +4,7 @@
     python -m benchmarks.retrieval.quality fitz-gov --words      # without vectors: two minutes
     python -m benchmarks.retrieval.quality fitz-gov              # 9,000 chunks are embedded once, then kept
     python -m benchmarks.retrieval.quality fitz-gov --sample 800 # a fixed part of the documents and their questions
+    python -m benchmarks.retrieval.quality fitz-gov --folder /tmp/fitz --only default    # in parts: the stores are kept
 
 Each row is a search with one stage or list switched off; the first is the default.
 """
@@ -32,9 +33,13 @@ KEPT = Path.home() / ".cache" / "proctor" / "benchmark-vectors.sqlite3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Means over the questions of a set. `lost` is the share of answerable questions that found nothing at all."""
+    """Means over the questions of a set. `lost` is the share of answerable questions that found nothing at all.
+
+    `texts10` is nDCG@10 over texts: documents that repeat one another word for word count as one.
+    """
 
     ndcg10: float
+    texts10: float
     recall5: float
     mrr: float
     lost: float
@@ -42,13 +47,16 @@ class Measured:
 
     def __str__(self) -> str:
         return (
-            f"nDCG@10 {self.ndcg10:.3f}  recall@5 {self.recall5:.3f}  MRR {self.mrr:.3f}  "
+            f"nDCG@10 {self.ndcg10:.3f}  by texts {self.texts10:.3f}  recall@5 {self.recall5:.3f}  MRR {self.mrr:.3f}  "
             f"lost {self.lost:.3f}  empty when unanswerable {self.empty:.3f}"
         )
 
 
-async def measure(search: Search, source: str, paths: dict[str, str], asks: Sequence[Ask]) -> Measured:
+async def measure(
+    search: Search, source: str, paths: dict[str, str], asks: Sequence[Ask], repeats: Mapping[str, str] | None = None
+) -> Measured:
     """Ask every question and judge the documents found by their first passages."""
+    texts = repeats or {}
     found: list[tuple[Ask, list[str]]] = []
     for ask in asks:
         answer = await search.run(CALLER, Question(text=ask.text, sources=(source,), top_k=10))
@@ -57,6 +65,10 @@ async def measure(search: Search, source: str, paths: dict[str, str], asks: Sequ
     unanswerable = [ranked for ask, ranked in found if not ask.relevant]
     return Measured(
         ndcg10=fmean(_ndcg(relevant, ranked) for relevant, ranked in answerable),
+        texts10=fmean(
+            _ndcg(frozenset(texts.get(p, p) for p in relevant), list(dict.fromkeys(texts.get(p, p) for p in ranked)))
+            for relevant, ranked in answerable
+        ),
         recall5=fmean(len(relevant & set(ranked[:5])) / len(relevant) for relevant, ranked in answerable),
         mrr=fmean(_reciprocal(relevant, ranked) for relevant, ranked in answerable),
         lost=fmean(not ranked for _, ranked in answerable),
@@ -99,23 +111,27 @@ def sample(questions: QuestionSet, count: int) -> QuestionSet:
     return QuestionSet(
         name=questions.name,
         documents={path: questions.documents[path] for path in questions.documents if path in kept},
+        repeats=questions.repeats,
         asks=[ask for ask in asks if ask.relevant] + unanswerable,
     )
 
 
-async def run(questions: QuestionSet, *, words: bool) -> dict[str, Measured]:
-    """Ingest a set and measure every variant."""
+async def run(questions: QuestionSet, folder: Path, *, words: bool, only: str = "") -> dict[str, Measured]:
+    """Ingest a set, unless the folder holds it already, and measure every variant, or one."""
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     embedder = None if words else local_embedder(KEPT)
-    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as folder:
-        async with bench(Path(folder), embedder) as made:
+    filled = folder / "filled"
+    async with bench(folder, embedder) as made:
+        if not filled.exists():
             await made.fill(questions.name, questions.documents)
-            if embedder:
-                await made.make_vectors(questions.name)
-            paths = await made.paths(questions.name)
-            measured = {}
-            for name, search in variants(made, questions.translations).items():
-                measured[name] = await measure(search, questions.name, paths, questions.asks)
+            filled.touch()
+        if embedder:
+            await made.make_vectors(questions.name)
+        paths = await made.paths(questions.name)
+        measured = {}
+        for name, search in variants(made, questions.translations).items():
+            if only in ("", name):
+                measured[name] = await measure(search, questions.name, paths, questions.asks, questions.repeats)
                 print(f"{questions.name:10} {name:16} {measured[name]}", flush=True)
     if embedder:
         await embedder.close()
@@ -127,6 +143,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("set", choices=["fitz-gov", "chinese", "mixed"])
     parser.add_argument("--words", action="store_true", help="without vectors")
     parser.add_argument("--sample", type=int, default=0, help="only this many documents")
+    parser.add_argument("--folder", type=Path, help="keep the stores here, and take them from here the next time")
+    parser.add_argument("--only", default="", help="only this row")
     chosen = parser.parse_args(arguments)
     chinese, mixed = handbook_sets()
     sets = {"chinese": chinese, "mixed": mixed}
@@ -135,7 +153,10 @@ def main(arguments: Sequence[str]) -> None:
         questions = sample(questions, chosen.sample)
     answerable = sum(1 for ask in questions.asks if ask.relevant)
     print(f"{len(questions.documents)} documents, {answerable} answerable, {len(questions.asks) - answerable} not")
-    asyncio.run(run(questions, words=chosen.words))
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as scratch:
+        folder = chosen.folder or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        asyncio.run(run(questions, folder, words=chosen.words, only=chosen.only))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m benchmarks.retrieval.scale 10000
     python -m benchmarks.retrieval.scale 100000
 
-Text is drawn from a Zipf distribution over 50,000 terms, vectors from 500 clusters in 384 dimensions.
+Text is drawn from a Zipf distribution over 50,000 terms, vectors from 500 clusters in 384 dimensions. Writes beside
+searches come at the rate that ingest is to reach, and without a pause, which is more than any parser makes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ SPACE = "bench/384"
 SCOPE = Scope(tenant="t", sources=("s",))
 BATCH = 1000
 QUERIES = 200
+# Chunks of one write beside searches, and how many a second.
+WRITTEN, RATE = 100, 1000
 
 
 class Corpus:
@@ -102,10 +106,14 @@ async def main(count: int) -> None:
         print(f"{count} chunks: {count / spent['words']:.0f} word rows/s, {count / spent['vectors']:.0f} vector rows/s")
         print(f"folding into the indexes {time.perf_counter() - start:.1f} s")
         print(f"idle           {await timed(index, corpus)}")
-        writing = asyncio.create_task(_write(index, corpus, count))
-        print(f"while writing  {await timed(index, corpus)}")
-        writing.cancel()
-        await asyncio.wait([writing])
+        writer = Writer(index, corpus, count)
+        for name, pause in ((f"{RATE} a second", WRITTEN / RATE), ("without pause", 0.0)):
+            before, start = writer.written, time.perf_counter()
+            writing = asyncio.create_task(writer.run(pause))
+            print(f"{name:14} {await timed(index, corpus)}")
+            writing.cancel()
+            await asyncio.wait([writing])
+            print(f"    {(writer.written - before) / (time.perf_counter() - start):.0f} chunks/s with vectors beside")
         size = await asyncio.to_thread(_size, Path(folder))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(f"disk {size / 2**20:.0f} MiB, peak memory {peak} MiB")
@@ -116,12 +124,29 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-async def _write(index: LanceIndex, corpus: Corpus, first: int) -> None:
-    while True:
-        words, vectors = await asyncio.to_thread(corpus.batch, first, 100)
-        await index.add(words)
-        await index.add_vectors(SPACE, vectors)
-        first += 100
+class Writer:
+    """Writes chunks and vectors that were made beforehand: drawing them would take the searches' own processor."""
+
+    def __init__(self, index: LanceIndex, corpus: Corpus, first: int) -> None:
+        self._index = index
+        self._made = [corpus.batch(0, WRITTEN) for _ in range(20)]
+        self._first = first
+        self.written = 0
+
+    async def run(self, pause: float) -> None:
+        """Write a batch every `pause` seconds until cancelled."""
+        due = time.perf_counter()
+        while True:
+            words, vectors = self._made[self.written // WRITTEN % len(self._made)]
+            await self._index.add([replace(one, **self._keys(at)) for at, one in enumerate(words)])
+            await self._index.add_vectors(SPACE, [replace(one, **self._keys(at)) for at, one in enumerate(vectors)])
+            self.written += WRITTEN
+            due = max(due + pause, time.perf_counter() - 1)
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+
+    def _keys(self, at: int) -> dict[str, Any]:
+        number = self._first + self.written + at
+        return {"id": f"p{number}-0", "document_id": f"d{number // 50}", "passage_id": f"p{number}"}
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ class QuestionSet:
     asks: Sequence[Ask]
     # What a model that translates would make of a question.
     translations: Mapping[str, str] = field(default_factory=dict)
+    # Documents that repeat another's text word for word, and the one they repeat.
+    repeats: Mapping[str, str] = field(default_factory=dict)
 
 
 def fitz_gov() -> QuestionSet:
@@ -45,7 +47,16 @@ def fitz_gov() -> QuestionSet:
             # An abstention with a relevant document is a contradiction of the set's own; it is left out.
             if bool(relevant) != (kind == "abstention"):
                 asks.append(Ask(text=question["query"], relevant=frozenset(relevant)))
-    return QuestionSet(name="fitz-gov", documents=documents, asks=asks)
+    return QuestionSet(name="fitz-gov", documents=documents, asks=asks, repeats=_repeats(documents))
+
+
+def _repeats(documents: Mapping[str, str]) -> dict[str, str]:
+    """Return each document whose text below its title is that of an earlier one, with the first of them."""
+    first: dict[str, str] = {}
+    firsts = {
+        path: first.setdefault(" ".join(text.split("\n\n", 1)[-1].split()), path) for path, text in documents.items()
+    }
+    return {path: original for path, original in firsts.items() if path != original}
 
 
 def handbook_sets() -> tuple[QuestionSet, QuestionSet]:
