@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from services.chassis.clock import RandomIds, SystemClock
-from services.chassis.database import migrate, open_engine
+from services.chassis.database import aside, migrate, open_engine
 from services.chassis.identity import Principal
 from services.retrieval.adapters.lance_index import LanceIndex
 from services.retrieval.adapters.local_staging import LocalStaging
@@ -188,7 +188,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Open stores in `folder`."""
     clock, ids = SystemClock(), RandomIds()
-    engine = open_engine(f"sqlite:///{folder / 'catalogue.sqlite3'}")
+    engine = aside(open_engine(f"sqlite:///{folder / 'catalogue.sqlite3'}"))
     await migrate(engine, "services.retrieval:migrations")
     index = await LanceIndex.open(folder / "lance")
     parser = ProcessParser(workers=2, seconds=parse_seconds, memory_bytes=2**31, max_characters=max_characters)

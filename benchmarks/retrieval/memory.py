@@ -2,7 +2,8 @@
 
     python -m benchmarks.retrieval.memory 300      # megabytes of plain text
 
-Words alone, with the limits that the service has by default. The service and its parsing process are measured apart.
+Words alone, with the limits that the service has by default. The service and the largest of its helpers, parsers
+and the upkeep of the index, are measured apart.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ async def main(megabytes: int) -> None:
         print(f"{megabytes} MB, {told[-1].state}, {chunks} chunks in {taken:.0f} s, {cpu:.0f} s of the processor")
         print(f"{chunks / taken:.0f} chunks/s by the clock, {chunks / cpu:.0f} by the processor's time")
     print(
-        f"peak memory {_peak(resource.RUSAGE_SELF)} MiB (before {before}), parser {_peak(resource.RUSAGE_CHILDREN)} MiB"
+        f"peak memory {_peak(resource.RUSAGE_SELF)} MiB (before {before}), helper {_peak(resource.RUSAGE_CHILDREN)} MiB"
     )
 
 
