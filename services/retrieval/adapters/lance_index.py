@@ -21,6 +21,7 @@ import pyarrow as pa
 from lancedb.index import BTree
 from lancedb.table import AsyncTable
 
+from services.retrieval.adapters.fresh_vectors import FreshVectors
 from services.retrieval.adapters.fresh_words import FreshWords
 from services.retrieval.adapters.lance_places import NOWHERE, Places
 from services.retrieval.adapters.lance_rows import (
@@ -80,8 +81,10 @@ class LanceIndex:
         self._rows: Counter[str] = Counter()
         self._enough: dict[str, int] = {}
         self._places: dict[str, Places] = {}
-        # Words that are not folded in yet; None while the table may have others, which are searched by scanning.
+        # What is not folded in yet. It is missing while the table may have other such rows, or vectors have no index:
+        # then the store scans them.
         self._fresh: FreshWords | None = None
+        self._fresh_vectors: dict[str, FreshVectors] = {}
         # Whether something was written since the last round of upkeep.
         self._busy = False
         self._opening = asyncio.Lock()
@@ -102,7 +105,7 @@ class LanceIndex:
         table = await self._words()
         columns = columns_of(chunks)
         columns["tokens"] = [chunk.tokens for chunk in chunks]
-        await self._upsert(table, pa.table(columns, schema=words_schema()), chunks)
+        await self._upsert(table, pa.table(columns, schema=words_schema()), chunks=chunks)
 
     async def add_vectors(self, space: str, vectors: Sequence[ChunkVector]) -> None:
         if not vectors:
@@ -111,7 +114,7 @@ class LanceIndex:
         table = await self._vectors(space, size)
         columns = columns_of(vectors)
         columns["vector"] = [vector.values for vector in vectors]
-        await self._upsert(table, pa.table(columns, schema=vectors_schema(size)))
+        await self._upsert(table, pa.table(columns, schema=vectors_schema(size)), vectors=vectors)
 
     async def lexical(self, terms: Sequence[str], scope: Scope, limit: int) -> list[Match]:
         if not terms or not scope.sources:
@@ -138,21 +141,34 @@ class LanceIndex:
         within = (await self._places_of(table)).within(scope)
         if within == NOWHERE:
             return []
+        table, fresh = self._tables[table.name], self._fresh_vectors.get(table.name)
+        recent = fresh.nearest(vector, scope, limit) if fresh else []
         query = table.query().nearest_to(list(vector)).distance_type("cosine").refine_factor(REFINE).nprobes(PROBES)
+        if fresh:
+            query = query.fast_search()
         if within:
             query = query.where(within)
         rows = await query.select([*SHOWN, "_distance"]).limit(limit).to_list()
-        return [_match(row, 1.0 - row["_distance"]) for row in rows]
+        found = {match.chunk_id: match for row in rows for match in [_match(row, 1.0 - row["_distance"])]}
+        found.update((match.chunk_id, match) for match in recent)
+        return sorted(found.values(), key=lambda match: -match.score)[:limit]
 
     async def vectors(self, space: str, scope: Scope, chunk_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
         table = await self._existing_vectors(space)
         if table is None or not chunk_ids:
             return {}
+        table, fresh = self._tables[table.name], self._fresh_vectors.get(table.name)
+        kept = dict(fresh.vectors(scope, chunk_ids)) if fresh else {}
+        wanted = [one for one in chunk_ids if one not in kept]
+        if not wanted:
+            return kept
         # A few rows are found by their ids and judged here; a second condition would be looked up for every row.
         shown = ["chunk_id", "vector", "tenant", "source_id", "document_id"]
-        where = f"chunk_id IN ({quoted(chunk_ids)})"
-        rows = await table.query().where(where).select(shown).limit(len(chunk_ids)).to_list()
-        return {row["chunk_id"]: row["vector"] for row in rows if _holds(scope, row)}
+        query = table.query().where(f"chunk_id IN ({quoted(wanted)})")
+        if fresh:
+            query = query.fast_search()
+        rows = await query.select(shown).limit(len(wanted)).to_list()
+        return kept | {row["chunk_id"]: row["vector"] for row in rows if _holds(scope, row)}
 
     async def delete(self, purge: Purge) -> None:
         conditions = {"tenant": purge.tenant, "source_id": purge.source_id}
@@ -162,8 +178,9 @@ class LanceIndex:
             places = await self._places_of(table)
             async with self._writing:
                 await self._tables[table.name].delete(where)
-                if table.name == CHUNKS and self._fresh:
-                    self._fresh.drop(purge)
+                fresh = self._fresh if table.name == CHUNKS else self._fresh_vectors.get(table.name)
+                if fresh is not None:
+                    fresh.drop(purge)
                 if not purge.document_id:
                     places.forget(purge.tenant, purge.source_id)
 
@@ -218,8 +235,6 @@ class LanceIndex:
         elif not await self._upkeep.fold(name, old):
             return
         await self._renew(name)
-        if name == CHUNKS:
-            self._fresh = FreshWords()
         self._writes[name] = self._rows[name] = 0
         self._enough[name] = min(max(FOLD_AFTER, rows // FOLD_SHARE), FOLD_AT_MOST)
 
@@ -232,7 +247,23 @@ class LanceIndex:
                 await table.prewarm_index(index.name)
             except RuntimeError as failure:
                 log.info("%s of %s is read when it is searched: %s", index.name, name, failure)
+        self._put(name, table, complete=await self._complete(table))
+
+    async def _complete(self, table: AsyncTable) -> bool:
+        """Return whether the indexes of the table have all its rows, and vectors have one of their own."""
+        searched = "tokens" if table.name == CHUNKS else "vector"
+        indexed = any(searched in index.columns for index in await table.list_indices())
+        return indexed and await self._unfolded(table) == 0
+
+    def _put(self, name: str, table: AsyncTable, *, complete: bool) -> None:
+        """Search this table from here on, with nothing in memory beside, or by scanning when it is not complete."""
         self._tables[name] = table
+        if name == CHUNKS:
+            self._fresh = FreshWords() if complete else None
+        else:
+            self._fresh_vectors.pop(name, None)
+            if complete:
+                self._fresh_vectors[name] = FreshVectors()
 
     async def _unfolded(self, table: AsyncTable) -> int:
         """Return how many rows the indexes of the table have not seen yet."""
@@ -240,7 +271,14 @@ class LanceIndex:
         unindexed = [rows - (index.num_indexed_rows or 0) for index in await table.list_indices()]
         return max(unindexed, default=0)
 
-    async def _upsert(self, table: AsyncTable, rows: pa.Table, chunks: Sequence[IndexedChunk] = ()) -> None:
+    async def _upsert(
+        self,
+        table: AsyncTable,
+        rows: pa.Table,
+        *,
+        chunks: Sequence[IndexedChunk] = (),
+        vectors: Sequence[ChunkVector] = (),
+    ) -> None:
         places = await self._places_of(table)
         async with self._writing:
             # A fold that was under way has put a new one in its place.
@@ -249,6 +287,10 @@ class LanceIndex:
             if self._fresh is not None:
                 for first in range(0, len(chunks), SLICE):
                     self._fresh.add(chunks[first : first + SLICE])
+                    await asyncio.sleep(0)
+            if (fresh := self._fresh_vectors.get(table.name)) is not None:
+                for first in range(0, len(vectors), SLICE):
+                    fresh.add(vectors[first : first + SLICE])
                     await asyncio.sleep(0)
             merge = table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all()
             await merge.execute(rows)
@@ -293,9 +335,7 @@ class LanceIndex:
         async with self._opening:
             if name not in self._tables:
                 table = await self._open_or_create(name, schema)
-                if name == CHUNKS and await self._unfolded(table) == 0:
-                    self._fresh = FreshWords()
-                self._tables[name] = table
+                self._put(name, table, complete=await self._complete(table))
             return self._tables[name]
 
     async def _open_or_create(self, name: str, schema: pa.Schema | None) -> AsyncTable:

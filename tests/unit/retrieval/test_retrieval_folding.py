@@ -103,6 +103,31 @@ async def test_vectors_are_found_before_and_after_their_index_is_built(index: La
     assert any("vector" in one.columns for one in await table.list_indices())
     assert await index.nearest(SPACE, drawn[7].tolist(), SCOPE, 3) == before
     assert [m.passage_id for m in await index.nearest(SPACE, drawn[411].tolist(), SCOPE, 1)] == ["p411"]
+    kept = await index.vectors(SPACE, SCOPE, ["p411-0", "p7-0", "none-0"])
+    assert {one: list(kept[one]) for one in kept} == {
+        "p411-0": pytest.approx(drawn[411].tolist(), abs=1e-5),
+        "p7-0": pytest.approx(drawn[7].tolist(), abs=1e-5),
+    }
+
+
+async def test_vectors_that_are_not_folded_in_are_replaced_purged_and_kept_in_scope(index: LanceIndex) -> None:
+    drawn = np.random.default_rng(1).standard_normal((400, 16))
+    await index.add_vectors(SPACE, vectors(0, drawn))
+    await index.maintain()
+    await index.add_vectors(SPACE, vectors(5, -drawn[5:6]))
+    await index.add_vectors(SPACE, vectors(1000, drawn[5:6]))
+
+    async def nearest(*wanted: str, scope: Scope = SCOPE) -> list[str]:
+        return [
+            m.passage_id for m in await index.nearest(SPACE, drawn[5].tolist(), scope, 999) if m.passage_id in wanted
+        ]
+
+    assert await nearest("p5", "p1000") == ["p1000", "p5"]
+    assert await nearest("p5", "p1000", scope=Scope(tenant="t", sources=("other",))) == []
+    assert await nearest("p5", "p1000", scope=Scope(tenant="t", sources=("s",), documents=("none",))) == []
+    await index.delete(Purge(id="", tenant="t", source_id="s", document_id="d"))
+    assert await nearest("p5", "p1000") == []
+    assert dict(await index.vectors(SPACE, SCOPE, ["p5-0", "p1000-0"])) == {}
 
 
 async def test_what_was_not_folded_before_a_restart_is_found(index: LanceIndex, tmp_path: Path) -> None:
