@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -221,6 +222,7 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
             await asyncio.wait((launching,))
             return 0
         running = launching.result()
+        spare_collections()
         await stopping
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -229,6 +231,17 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
         stopping.cancel()
         await platform.telemetry.shutdown()
     return 0
+
+
+def spare_collections() -> None:
+    """Take what the start has loaded, which lives as long as the process, out of the garbage collector's sight.
+
+    It would look at half a million objects again and again, in the middle of someone's stream. What a request leaves
+    in cycles is little, so the youngest are looked at after 20,000 new ones instead of 700.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 10)
 
 
 async def _launch_in_turn(name: str, platform: Platform, environ: Mapping[str, str]) -> RunningServer | RunningService:
