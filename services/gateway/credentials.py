@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,6 +29,8 @@ class Lapses:
         self._clock = clock
         self._keys: weakref.WeakValueDictionary[str, asyncio.Event] = weakref.WeakValueDictionary()
         self._timed: weakref.WeakKeyDictionary[asyncio.Event, datetime] = weakref.WeakKeyDictionary()
+        # Told the id of each key that has ended.
+        self.ended: Callable[[str], object] = str
 
     def of_key(self, key_id: str) -> asyncio.Event:
         """Return the event that is set once the key is revoked or has expired; all users of a key share it."""
@@ -51,6 +54,8 @@ class Lapses:
         watched = dict(self._keys)
         valid = {key.key_id for key in await self._store.find(list(watched)) if key.valid_at(now)} if watched else set()
         for key_id in watched.keys() - valid:
+            # First, so that nobody whose stream has ended comes back in.
+            self.ended(key_id)
             watched[key_id].set()
             self._keys.pop(key_id, None)
 
@@ -86,6 +91,12 @@ class KeyVerifier:
         self._background = background
         self._refresh = refresh.total_seconds()
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        lapses.ended = self._forget
+
+    def _forget(self, key_id: str) -> None:
+        """Read a key's row again at its next use."""
+        for digest in [digest for digest, known in self._remembered.items() if known.key.key_id == key_id]:
+            del self._remembered[digest]
 
     def recognises(self, credential: str) -> bool:
         return parse_credential(credential) is not None

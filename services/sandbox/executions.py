@@ -60,7 +60,6 @@ class Executions:
         self._claims = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(capacity.slots)
-        self._waiting = 0
         self._draining = False
 
     async def recover(self) -> None:
@@ -105,11 +104,6 @@ class Executions:
         isolation = await self._jail.isolation()
         if not isolation.safe:
             raise SandboxUnsafe(isolation)
-        if self._waiting >= self._capacity.max_waiting:
-            raise SandboxBusy(
-                f"all {self._capacity.slots} slots are busy and {self._waiting} executions wait; try again later",
-                retry_after=2.0,
-            )
         if job.session_id:
             session = await self._sessions.find(job.session_id, job.owner)
             return replace(job, limits=session.limits)
@@ -142,6 +136,7 @@ class Executions:
             live = self._attach(job)
             if live is not None:
                 return live
+            self._find_room()
             record = self._record(job)
             existing = await self._store.claim(record)
             if existing is None:
@@ -154,6 +149,15 @@ class Executions:
                 metadata={"node": existing.node},
             )
         return None
+
+    def _find_room(self) -> None:
+        """Raise SandboxBusy when as many wait as may. Under the lock, so that two do not take the last place."""
+        waiting = len(self._live) - self._capacity.slots
+        if waiting >= self._capacity.max_waiting:
+            raise SandboxBusy(
+                f"all {self._capacity.slots} slots are busy and {waiting} executions wait; try again later",
+                retry_after=2.0,
+            )
 
     def _begin(self, job: Job, record: Record) -> LiveExecution:
         live = LiveExecution()
@@ -186,11 +190,7 @@ class Executions:
     async def _run(self, job: Job, live: LiveExecution) -> Finished:
         began = self._clock.monotonic()
         with self._observer.execution(job) as observed:
-            self._waiting += 1
-            try:
-                granted = await self._slot(live)
-            finally:
-                self._waiting -= 1
+            granted = await self._slot(live)
             finished = Finished(status=Status.CANCELLED)
             if granted:
                 try:

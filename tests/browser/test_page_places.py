@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.support.fake_gateway import FakeGateway
@@ -320,7 +320,25 @@ async def test_two_requests_for_one_tool_have_names_of_their_own(page: Page, gat
     await other.goto(f"{gateway.url}/approvals")
     await expect(other.get_by_role("region", name="May “run_code” run? (1 of 2)")).to_be_visible()
     await other.get_by_role("region", name="May “run_code” run? (2 of 2)").get_by_role("button", name="Deny").click()
+    await expect(other.locator(".slip")).to_have_count(1)
     await expect(other.locator(".slip")).to_have_attribute("aria-label", "May “run_code” run?")
+
+
+async def test_a_server_slower_than_the_queue_looks_still_shows_the_queue(page: Page, gateway: FakeGateway) -> None:
+    await ask(page, "/python print(1)")
+    await expect(page.locator(".slip")).to_be_visible()
+    held: list[Route] = []
+    await page.clock.install()
+    await page.route("**/v1/approvals*", lambda route: held.append(route))  # noqa: PLW0108  # it is given attributes
+    await page.goto(f"{gateway.url}/approvals")
+    await expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+    await page.clock.run_for(500)
+    looks = len(held)
+    await page.clock.run_for(5_000)
+    assert len(held) == looks  # no second look while the first is under way, which would make its answer an old one
+    for route in held:
+        await route.continue_()
+    await expect(page.locator(".queue .slip")).to_be_visible()
 
 
 async def test_charts_are_of_tokens_or_of_cost(page: Page, gateway: FakeGateway) -> None:

@@ -108,15 +108,19 @@ async def test_a_full_queue_is_refused_with_a_time_to_come_back() -> None:
     sleeping = "import time; print('up', flush=True); time.sleep(30)"
     with short_folder() as folder:
         async with service(folder, slots=1, max_waiting=1) as served:
-            running = [
-                asyncio.create_task(execute(served, execution_id=f"q{number}", code=sleeping)) for number in range(2)
-            ]
-            await asyncio.sleep(1.0)
+            stub = pb_grpc.SandboxServiceStub(served.channel)
+            metadata = served.platform.signer.metadata(principal("ann"))
+            first = stub.Execute(pb.ExecuteRequest(execution_id="q0", code=sleeping), metadata=metadata)
+            running = aiter(first)  # held: the call would end with its reader
+            assert (await anext(running)).HasField("started")
+            # One of these waits for the slot, the other finds the queue full.
+            others = [asyncio.create_task(execute(served, execution_id=f"q{n}", code=sleeping)) for n in (1, 2)]
+            (refused,), (waiting,) = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await execute(served, execution_id="q3", code="1")
+                refused.result()
             failure = from_rpc_error(caught.value)
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            first.cancel()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
     assert (failure.code, failure.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SANDBOX_BUSY")
     assert failure.retry_after

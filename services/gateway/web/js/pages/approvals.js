@@ -16,6 +16,7 @@ export class ApprovalsPage {
   #cards = new Map(); // pending cards by id; a card in use is never rebuilt
   #timer = 0;
   #serial = 0;
+  #underway = 0;
 
   constructor(app) {
     this.app = app;
@@ -37,7 +38,8 @@ export class ApprovalsPage {
 
   start() {
     document.title = `${t("approvals")} · Proctor`;
-    this.#timer = setInterval(() => { if (!document.hidden) this.#load(); }, REFRESH);
+    // Where answers take longer than this, the next look waits for the last one: only the latest is shown.
+    this.#timer = setInterval(() => { if (!document.hidden && this.#underway === 0) this.#load(); }, REFRESH);
     this.#load();
     this.rules.load();
   }
@@ -55,11 +57,14 @@ export class ApprovalsPage {
 
   async #load() {
     const serial = (this.#serial += 1);
+    this.#underway += 1;
     try {
       const reply = await this.app.api.approvals({ state: STATES[this.which], tool: this.tool.value.trim(), page_size: 100 });
       if (serial === this.#serial) this.#draw((reply.approvals ?? []).map(readApproval));
     } catch (error) {
       if (serial === this.#serial) this.list.replaceChildren(h("p", { class: "trouble" }, error.message));
+    } finally {
+      this.#underway -= 1;
     }
   }
 
