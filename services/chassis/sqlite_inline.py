@@ -27,10 +27,13 @@ T = TypeVar("T")
 
 DRIVER = "sqlite+inline"
 MANY_ROWS = 200
-# A commit that took longer, in seconds, sends the next ones to a thread; after so many it is tried on the loop again. A
-# good disk needs a fifth of a millisecond, and a thread may wait five for the interpreter on both of its ways.
+# Where commits take longer than this on average, in seconds, they go to a thread, and after so many it is tried on the
+# loop again. A good disk needs a fifth of a millisecond, and a thread may wait five for the interpreter on both ways.
 SLOW_COMMIT = 0.002
 COMMITS_ASIDE = 200
+# Every so many commits one goes to a thread and brings the log into the file, which SQLite would do in the middle of a
+# commit on the loop once the log has a thousand pages: ten milliseconds.
+COMMITS_A_CHECKPOINT = 64
 LONGEST_POLL = 0.02
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sqlite")
@@ -51,20 +54,31 @@ class Disk:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
+        self._average = 0.0
         self._aside = 0
+        self._commits = 0
 
     def is_slow(self) -> bool:
-        """Return whether the next commit belongs in a thread, and count it."""
-        self._aside = max(self._aside - 1, 0)
-        return self._aside > 0
+        """Return whether the next commit belongs in a thread, and count it there."""
+        if self._average <= SLOW_COMMIT:
+            return False
+        self._aside += 1
+        if self._aside == COMMITS_ASIDE:
+            self._average, self._aside = 0.0, 0
+        return True
+
+    def wants_checkpoint(self) -> bool:
+        """Return whether the log should be brought into the file with the next commit, and count that."""
+        self._commits += 1
+        return self._commits % COMMITS_A_CHECKPOINT == 0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Judge the disk by the commit of this block."""
+        """Judge the disk by the commit of this block; one that is slow for once says little."""
         begun = self._clock()
         yield
-        if self._clock() - begun > SLOW_COMMIT:
-            self._aside = COMMITS_ASIDE + 1
+        took = min(self._clock() - begun, 2 * SLOW_COMMIT)
+        self._average += (took - self._average) / 4
 
 
 class InlineCursor:
@@ -190,13 +204,20 @@ class InlineConnection:
             self._connection.commit()  # nothing to bring to the disk
             return
         try:
-            if self._disk.is_slow():
+            if self._disk.wants_checkpoint():
+                await_(_in_thread(self._commit_and_checkpoint))
+            elif self._disk.is_slow():
                 await_(_in_thread(self._connection.commit))
             else:
                 with self._disk.timed():
                     self._connection.commit()
         finally:
             self._changes = self._connection.total_changes
+
+    def _commit_and_checkpoint(self) -> None:
+        self._connection.commit()
+        # It takes no lock that others wait for, and does what readers allow.
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
 
     def rollback(self) -> None:
         if self._connection.in_transaction:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.chassis.database import open_engine, reading
-from services.chassis.sqlite_inline import COMMITS_ASIDE, MANY_ROWS, Disk
+from services.chassis.sqlite_inline import COMMITS_A_CHECKPOINT, COMMITS_ASIDE, MANY_ROWS, Disk
 
 METADATA = sa.MetaData()
 THINGS = sa.Table(
@@ -168,15 +168,36 @@ async def test_a_statement_in_a_thread_ends_with_its_caller(engine: AsyncEngine)
 
 
 def test_a_slow_disk_sends_commits_to_a_thread_and_is_tried_again() -> None:
-    times = iter([0.0, 0.0005, 1.0, 1.004, 2.0, 2.0005])
-    disk = Disk(clock=lambda: next(times))
+    takes = [0.0005, 0.5, 0.0005, 0.004, 0.004]
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    disk = Disk(clock)
 
     def commit() -> str:
+        nonlocal now
         if disk.is_slow():
             return "aside"
         with disk.timed():
-            return "on the loop"
+            now += takes.pop(0) if takes else 0.0005
+        return "on the loop"
 
-    assert [commit(), commit()] == ["on the loop"] * 2
+    # One slow commit is no slow disk; some in a row are.
+    assert [commit() for _ in range(5)] == ["on the loop"] * 5
     assert [commit() for _ in range(COMMITS_ASIDE)] == ["aside"] * COMMITS_ASIDE
     assert commit() == "on the loop"
+
+
+async def test_the_log_is_brought_into_the_file_beside_the_loop(engine: AsyncEngine, tmp_path: Path) -> None:
+    path = tmp_path / "inline.sqlite3"
+    for number in range(COMMITS_A_CHECKPOINT):
+        async with engine.begin() as connection:
+            await connection.execute(sa.insert(THINGS), {"name": str(number)})
+    with sqlite3.connect(tmp_path / "copy.sqlite3") as copy:
+        # The file without its log: what a checkpoint has brought there.
+        (tmp_path / "bare.sqlite3").write_bytes(path.read_bytes())
+        copy.execute("attach ? as bare", (str(tmp_path / "bare.sqlite3"),))
+        (count,) = copy.execute("select count(*) from bare.things").fetchone()
+    assert count >= COMMITS_A_CHECKPOINT - 2
