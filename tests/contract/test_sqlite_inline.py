@@ -168,7 +168,7 @@ async def test_a_statement_in_a_thread_ends_with_its_caller(engine: AsyncEngine)
 
 
 def test_a_slow_disk_sends_commits_to_a_thread_and_is_tried_again() -> None:
-    takes = [0.0005, 0.5, 0.0005, 0.004, 0.004]
+    takes = [0.0005, 0.5, 0.0005, 0.01, 0.01]
     now = 0.0
 
     def clock() -> float:

@@ -307,6 +307,15 @@ class RunJournal:
             not self.shows_early or item.done is not None or not all(isinstance(e, StageChanged) for e in item.events)
         )
 
+    @property
+    def has_only_waiting(self) -> bool:
+        """Whether something waits, and nothing that was composed before it is still to be written."""
+        return self.is_open and bool(self._queue.items) and not self._ready and not self._barriers
+
+    def keep_ready(self, pieces: list[Piece]) -> None:
+        """Keep what was composed ahead of its turn; the next `compose` begins with it."""
+        self._ready = pieces
+
     def compose(self, now: datetime) -> list[Piece]:
         """Number and encode everything that waits. Texts that may be shown before they are committed are shown."""
         items, ready = self._queue.take(), self._ready

@@ -25,7 +25,7 @@ from services.orchestrator.models.own.ports import OwnModelStore
 from services.orchestrator.models.own.vault import Vault
 from services.orchestrator.models.ports import ModelRequest
 from services.orchestrator.models.retry import RetryPolicy
-from services.orchestrator.models.stacks import Stacks
+from services.orchestrator.models.stacks import Stacks, load_client
 from services.orchestrator.models.traced import Traced
 from services.orchestrator.models.transport import ModelTransport
 
@@ -59,6 +59,8 @@ class Models:
     async def start(self) -> None:
         """Read users' models and begin to watch for changes."""
         self.tasks.append(asyncio.create_task(self.operators.watch(), name="models file"))
+        if any(self.operators.has_endpoint(model.model_id) for model in self.operators.list()):
+            self.tasks.append(asyncio.create_task(asyncio.to_thread(load_client), name="model client"))
         if self.own is not None:
             await self.own.refresh()
             self.tasks.append(asyncio.create_task(self.own.watch(), name="users' models"))

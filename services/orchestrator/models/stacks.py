@@ -78,7 +78,7 @@ class Stacks:
         return model
 
     def _adapter(self, settings: ModelSettings) -> OpenAIModel:
-        # The client is half of what this service would load at its start, and the reader needs none.
+        # Loaded when it is needed: see `load_client`.
         import openai
 
         from services.orchestrator.models.chat_dialect import ChatDialect
@@ -94,3 +94,16 @@ class Stacks:
         )
         dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
         return OpenAIModel(settings, dialect, client, self._limits, self._clock)
+
+
+def load_client() -> None:
+    """Load what a model's endpoint is asked with: a second that the first question should not wait for.
+
+    For a thread to do once the service has started: it is half of what the service loads, and the reader needs none.
+    """
+    import openai
+    import openai.resources.chat.completions
+
+    from services.orchestrator.models import chat_dialect, openai_model, responses_dialect
+
+    _ = openai, chat_dialect, openai_model, responses_dialect
