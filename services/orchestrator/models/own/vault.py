@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -56,11 +58,11 @@ def vault_of(secret: Secret) -> Vault:
 def vault_at(path: Path) -> Vault:
     """Return the vault whose secret stands in a file, made at the first use and readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    if not path.exists():
+        # Written whole and then given its name: nobody who starts at the same time, or after a crash, finds half of it.
+        with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f".{path.name}-") as file:
             file.write(os.urandom(32).hex())
+            file.flush()
+            with suppress(FileExistsError):
+                os.link(file.name, path)
     return vault_of(Secret(path.read_text(encoding="ascii").strip()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -221,3 +222,22 @@ def test_the_vault_s_file_is_made_once_and_readable_by_its_owner_only(tmp_path: 
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(ValueError, match="32 characters"):
         vault_of(Secret("short"))
+
+
+def test_replicas_that_start_together_make_one_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "models.key"
+    made: list[Vault] = []
+    link = os.link
+
+    def overtaken(source: str, target: Path) -> None:
+        # Another replica starts at the moment when this one's secret is written and has no name yet.
+        monkeypatch.setattr(os, "link", link)
+        assert not path.exists()
+        made.append(vault_at(path))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    vault = vault_at(path)
+    assert made[0].open(vault.seal("key", "row"), "row") == "key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["models.key"]
