@@ -7,6 +7,7 @@ find next to nothing in Chinese.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -142,9 +143,15 @@ def _stem(word: str) -> str:
     return _stemmer()(word)
 
 
-@lru_cache(maxsize=1)
+# A stemmer keeps the word that it works on: threads that share one would cut each other's.
+_of_thread = threading.local()
+
+
 def _stemmer() -> Callable[[str], str]:
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    """Return the stemmer of this thread."""
+    stem: Callable[[str], str] | None = getattr(_of_thread, "stem", None)
+    if stem is None:
+        stem = _of_thread.stem = snowballstemmer.stemmer("english").stemWord
     return stem
 
 
