@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from services.retrieval.adapters.fresh_chunks import FreshChunks, as_match
 from services.retrieval.domain.search import ChunkVector, Match, Scope
 from services.retrieval.ports import Purge
 
 FIRST_ROWS = 256
 
 
-class FreshVectors:
-    """Vectors of one size, numbered as they come; what is replaced or dropped stays as an empty place."""
+class FreshVectors(FreshChunks[ChunkVector]):
+    """Vectors of one size."""
 
     def __init__(self) -> None:
-        self._chunks: list[ChunkVector | None] = []
-        self._numbers: dict[str, int] = {}
+        super().__init__()
         self._units = np.zeros((0, 0), "f4")
 
     def add(self, vectors: Sequence[ChunkVector]) -> None:
@@ -31,9 +31,7 @@ class FreshVectors:
         self._grow(first + len(rows), rows.shape[1])
         self._units[first : first + len(rows)] = rows / np.where(lengths, lengths, 1)
         for vector in vectors:
-            self._forget(self._numbers.get(vector.id))
-            self._numbers[vector.id] = len(self._chunks)
-            self._chunks.append(vector)
+            self._take(vector)
 
     def drop(self, purge: Purge) -> None:
         """Forget what the purge names."""
@@ -57,14 +55,7 @@ class FreshVectors:
         for number in np.argsort(-cosines, kind="stable"):
             chunk = self._chunks[number]
             if chunk is not None and _holds(scope, documents, chunk):
-                found.append(
-                    Match(
-                        chunk_id=chunk.id,
-                        passage_id=chunk.passage_id,
-                        index=chunk.index,
-                        score=float(cosines[number]),
-                    )
-                )
+                found.append(as_match(chunk, cosines[number]))
                 if len(found) == limit:
                     break
         return found
@@ -81,11 +72,6 @@ class FreshVectors:
             if self._chunks:
                 larger[: len(self._chunks)] = self._units[: len(self._chunks)]
             self._units = larger
-
-    def _forget(self, number: int | None) -> None:
-        if number is not None and (chunk := self._chunks[number]) is not None:
-            self._chunks[number] = None
-            self._numbers.pop(chunk.id, None)
 
 
 def _holds(scope: Scope, documents: frozenset[str] | None, chunk: ChunkVector) -> bool:

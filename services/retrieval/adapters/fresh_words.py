@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from services.retrieval.adapters.fresh_chunks import FreshChunks, as_match
 from services.retrieval.domain.search import IndexedChunk, Match, Scope
 from services.retrieval.ports import Purge
 
@@ -46,21 +47,18 @@ class FreshWords:
         return sorted(found, key=lambda match: -match.score)[:limit]
 
 
-class _Source:
-    """The chunks of one source, numbered as they come."""
+class _Source(FreshChunks[IndexedChunk]):
+    """The chunks of one source."""
 
     def __init__(self) -> None:
-        self._chunks: list[IndexedChunk | None] = []
-        self._numbers: dict[str, int] = {}
+        super().__init__()
         self._lengths = array("f")
         # For each term the numbers of its chunks, and how often each holds it.
         self._postings: dict[str, tuple[array[int], array[float]]] = {}
 
     def add(self, chunk: IndexedChunk) -> None:
         terms = chunk.tokens.split()
-        self._forget(self._numbers.get(chunk.id))
-        number = self._numbers[chunk.id] = len(self._chunks)
-        self._chunks.append(chunk)
+        number = self._take(chunk)
         self._lengths.append(len(terms))
         for term, times in Counter(terms).items():
             numbers, counts = self._postings.setdefault(term, (array("I"), array("f")))
@@ -93,17 +91,5 @@ class _Source:
                 break
             chunk = self._chunks[number]
             if chunk is not None and (documents is None or chunk.document_id in documents):
-                found.append(
-                    Match(
-                        chunk_id=chunk.id,
-                        passage_id=chunk.passage_id,
-                        index=chunk.index,
-                        score=float(scores[number]),
-                    )
-                )
+                found.append(as_match(chunk, scores[number]))
         return found
-
-    def _forget(self, number: int | None) -> None:
-        if number is not None and (chunk := self._chunks[number]) is not None:
-            self._chunks[number] = None
-            self._numbers.pop(chunk.id, None)
