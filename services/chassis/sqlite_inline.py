@@ -28,7 +28,7 @@ T = TypeVar("T")
 DRIVER = "sqlite+inline"
 MANY_ROWS = 200
 # Where commits take longer than this on average, in seconds, they go to a thread, and after so many it is tried on the
-# loop again. A good disk needs a fifth of a millisecond, and a thread may wait five for the interpreter on both ways.
+# loop again. A good disk needs half a millisecond, and a thread may wait five for the interpreter on both ways.
 SLOW_COMMIT = 0.005
 COMMITS_ASIDE = 200
 # Every so many commits one goes to a thread and brings the log into the file, which SQLite would do in the middle of a

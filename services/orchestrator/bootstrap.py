@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from services.chassis import names
+from services.chassis.database import database_url
 from services.chassis.platform import Platform
 from services.chassis.serve import Service
 from services.chassis.settings import SettingsError
@@ -83,7 +84,8 @@ SCOPE = "services.orchestrator"
 
 async def build(settings: Settings, platform: Platform) -> Service:
     """Return the service; nothing works before its `start`. Raises SettingsError for what proctor.toml has wrong."""
-    database = await Database.open(_database_url(settings), platform.clock)
+    url = database_url(settings.database_url, settings.data_dir, "orchestrator")
+    database = await Database.open(url, platform.clock)
     channels = Channels(platform, settings)
     blobs = LocalBlobs(settings.data_dir / "artifacts")
     media = StoredMedia(blobs, channels.retrieval, platform.signer, settings.retrieval_timeout / timedelta(seconds=1))
@@ -110,13 +112,6 @@ async def build(settings: Settings, platform: Platform) -> Service:
         drain=orchestrator.drain,
         close=orchestrator.close,
     )
-
-
-def _database_url(settings: Settings) -> str:
-    if settings.database_url:
-        return settings.database_url
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{settings.data_dir / 'orchestrator.sqlite3'}"
 
 
 def _ownership(settings: Settings, platform: Platform, database: Database) -> Ownership:

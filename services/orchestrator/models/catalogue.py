@@ -51,10 +51,10 @@ class FileCatalogue:
                 return model.info
         return next(iter(self._models.values()), READER_SETTINGS).info
 
-    def has_endpoint(self, model_id: str) -> bool:
-        """Return whether the model is served elsewhere, unlike the reader."""
-        found = self._models.get(model_id)
-        return found is not None and found.api is not Api.READER
+    @property
+    def has_endpoints(self) -> bool:
+        """Whether a model is served elsewhere, unlike the reader."""
+        return any(model.api is not Api.READER for model in self._models.values())
 
     def list(self) -> tuple[ModelInfo, ...]:
         """Return all models, in the order of the file."""

@@ -59,7 +59,7 @@ class Models:
     async def start(self) -> None:
         """Read users' models and begin to watch for changes."""
         self.tasks.append(asyncio.create_task(self.operators.watch(), name="models file"))
-        if any(self.operators.has_endpoint(model.model_id) for model in self.operators.list()):
+        if self.operators.has_endpoints:
             self.tasks.append(asyncio.create_task(asyncio.to_thread(load_client), name="model client"))
         if self.own is not None:
             await self.own.refresh()

@@ -5,6 +5,7 @@ per model: Admitted → Structured → MediaAware → Retrying → PromptedTools
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -101,9 +102,6 @@ def load_client() -> None:
 
     For a thread to do once the service has started: it is half of what the service loads, and the reader needs none.
     """
-    import openai
-    import openai.resources.chat.completions
-
-    from services.orchestrator.models import chat_dialect, openai_model, responses_dialect
-
-    _ = openai, chat_dialect, openai_model, responses_dialect
+    for module in ("chat_dialect", "openai_model", "responses_dialect"):
+        import_module(f"services.orchestrator.models.{module}")
+    import_module("openai.resources.chat.completions")
