@@ -296,7 +296,6 @@ class _Orchestrator:
             runner=runner,
             store=database.runs,
             journals=self._journals,
-            conversations=database.conversations,
             slots=slots,
             clock=clock,
             ids=ids,

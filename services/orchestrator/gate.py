@@ -97,8 +97,9 @@ class Gate:
 
     async def direct_output(self, leg: Leg) -> str | None:
         """Return the result that is itself the answer, when a call of the round has one; None when none has."""
+        callers = {spec.name for spec in leg.spec.tools if spec.client_side}
         for pending in leg.progress.pending:
-            if pending.status is not ToolStatus.COMPLETED or pending.result is None:
+            if pending.status is not ToolStatus.COMPLETED or pending.result is None or pending.call.name in callers:
                 continue
             tool, _ = await self._find(leg, pending.call.name)
             if tool is not None and tool.definition.direct_output:

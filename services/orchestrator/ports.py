@@ -56,8 +56,6 @@ class Conversations(Protocol):
 
     async def history(self, tenant: str, user: str, conversation_id: str) -> Sequence[StoredMessage]: ...
 
-    async def tool_memory(self, tenant: str, user: str, conversation_id: str) -> bytes: ...
-
 
 class ConversationKeeper(Conversations, Protocol):
     """Conversations as their owner tends them. Each raises ConversationNotFound for what is missing or another's."""

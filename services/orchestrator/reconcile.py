@@ -69,7 +69,9 @@ class Reconciler:
 
     async def _listen(self) -> None:
         async for run_id in self._approvals.changes():
-            self.hint(run_id)
+            # Whoever leads the run here looks at its requests himself.
+            if not self._workforce.heard(run_id):
+                self.hint(run_id)
 
     async def _follow_hints(self) -> None:
         while True:

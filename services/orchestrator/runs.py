@@ -192,10 +192,11 @@ class Runs:
                     metadata={"run_id": run_id, "call_id": decision.call_id},
                 )
         records = {}
-        for decision in decisions:
-            approval_id = waiting[decision.call_id].approval_id
-            records[approval_id] = await self._approvals.decide(principal, approval_id, run_id, decision)
-        await self._workforce.take_up(run_id, "decision", records)
+        async with self._workforce.expecting(run_id):
+            for decision in decisions:
+                approval_id = waiting[decision.call_id].approval_id
+                records[approval_id] = await self._approvals.decide(principal, approval_id, run_id, decision)
+            await self._workforce.take_up(run_id, "decision", records)
         return run
 
     async def _free_text(self, principal: Principal, run: Run, text: str) -> Decision:

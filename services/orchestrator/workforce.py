@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.chassis import names
 from services.chassis.clock import Clock, Ids
-from services.chassis.errors import ServiceError
 from services.orchestrator.codec_recovery import call_had_begun
-from services.orchestrator.continuation import decode, encode
+from services.orchestrator.continuation import ContinuationCorrupt, ContinuationTooNew, decode, encode
 from services.orchestrator.dedup import ConversationMemory
 from services.orchestrator.domain.events import AnswerRetracted, RunFailed
 from services.orchestrator.domain.run import OnRetraction
@@ -20,7 +20,7 @@ from services.orchestrator.domain.state import Phase, Progress, RunSpec
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunStore, StoreUnavailable
-from services.orchestrator.ports import ApprovalRecord, Conversations, RecordState
+from services.orchestrator.ports import ApprovalRecord, RecordState
 from services.orchestrator.runner import LegEnd, Runner, Start, Stop, StopReason
 from services.orchestrator.slots import FairSlots
 
@@ -33,11 +33,30 @@ _INTERRUPTED = "The service was interrupted; the answer starts again."
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """A leg at work."""
+    """A leg at work. `told` says that something it may wait for was decided meanwhile."""
 
     task: asyncio.Task[None]
     stop: Stop
     started: bool = False
+    told: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Expected:
+    """A run that is about to be taken up, and its state as it is being read."""
+
+    saved: asyncio.Task[_Saved]
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """What a leg begins with. Progress is changed by the leg, so this serves one."""
+
+    epoch: int
+    spec: RunSpec
+    progress: Progress
+    memory: ConversationMemory
 
 
 class Workforce:
@@ -49,7 +68,6 @@ class Workforce:
         runner: Runner,
         store: RunStore,
         journals: Journals,
-        conversations: Conversations,
         slots: FairSlots,
         clock: Clock,
         ids: Ids,
@@ -58,14 +76,14 @@ class Workforce:
         self._runner = runner
         self._store = store
         self._journals = journals
-        self._conversations = conversations
         self._slots = slots
         self._clock = clock
         self._ids = ids
         self._max_attempts = max_attempts
         self._jobs: dict[str, _Job] = {}
+        self._expected: dict[str, _Expected] = {}
         self._draining = False
-        # Told the id of each run that is parked here; the reconciler looks at it at once.
+        # Told the id of each run that is parked here and may be decided already; the reconciler looks at it at once.
         self.parked: Callable[[str], None] = _nobody
         # Told of each run that ended with an answer here.
         self.completed: Callable[[RunSpec, Progress], None] = _nobody
@@ -81,14 +99,44 @@ class Workforce:
         spec: RunSpec,
         progress: Progress,
         start: Start,
-        memory: ConversationMemory | None = None,
+        memory: ConversationMemory,
     ) -> None:
-        """Lead a run that this replica owns, in a task of its own; `memory` is read when it is not given."""
+        """Lead a run that this replica owns, in a task of its own."""
         journal.shows_early = spec.on_retraction is not OnRetraction.FAIL
         stop = Stop()
         work = self._work(journal, spec, progress, start, stop, memory)
         task = asyncio.create_task(work, name=f"run {spec.run_id}")
         self._jobs[spec.run_id] = _Job(task=task, stop=stop)
+
+    @asynccontextmanager
+    async def expecting(self, run_id: str) -> AsyncIterator[None]:
+        """Read the state of a parked run that will be taken up in this block, while its decision is on its way.
+
+        Others who hear of the decision meanwhile leave the run to us.
+        """
+        if run_id in self._expected or run_id in self._jobs:
+            yield
+            return
+        saved = asyncio.create_task(self._saved(run_id), name=f"saved state of {run_id}")
+        expected = self._expected[run_id] = _Expected(saved=saved)
+        try:
+            yield
+        finally:
+            del self._expected[run_id]
+            saved.cancel()
+            await asyncio.wait({saved})
+            if not saved.cancelled():
+                saved.exception()  # seen: whoever takes the run up reads again
+            if expected.told and run_id not in self._jobs:
+                self.parked(run_id)
+
+    def heard(self, run_id: str) -> bool:
+        """Note that something a run may wait for was decided; False when it is neither at work nor expected here."""
+        here = self._jobs.get(run_id) or self._expected.get(run_id)
+        if here is None:
+            return False
+        here.told = True
+        return True
 
     async def take_up(self, run_id: str, cause: str, records: Mapping[str, ApprovalRecord] = NO_RECORDS) -> bool:
         """Claim a parked or orphaned run and lead it on; False when another has it or it has ended.
@@ -111,12 +159,12 @@ class Workforce:
 
     async def _go_on(self, journal: RunJournal, run_id: str, start: Start) -> bool:
         """Lead a claimed run on from its checkpoint, or end it when that cannot be."""
-        saved = await self._store.load_checkpoint(run_id)
         try:
-            spec, progress = decode(saved.head, saved.segments)
-        except ServiceError as error:
+            saved = await self._saved_before(journal)
+        except (ContinuationCorrupt, ContinuationTooNew) as error:
             await self._give_up(journal, error.reason, error.message)
             return True
+        spec, progress = saved.spec, saved.progress
         progress.attempt = journal.attempt
         if journal.attempt > self._max_attempts:
             text = f"The run lost its owner {self._max_attempts} times and is not tried again."
@@ -129,8 +177,23 @@ class Workforce:
         if self._is_draining():  # it may have begun while we loaded
             await journal.hand_back()
             return False
-        self.begin(journal, spec, progress, start)
+        self.begin(journal, spec, progress, start, saved.memory)
         return True
+
+    async def _saved_before(self, journal: RunJournal) -> _Saved:
+        """Return the state that a claimed run was left in, from what was read before when that is still it."""
+        if expected := self._expected.get(journal.run_id):
+            reading = expected.saved
+            await asyncio.wait({reading})
+            if not reading.cancelled() and not reading.exception() and reading.result().epoch + 1 == journal.epoch:
+                return reading.result()
+        return await self._saved(journal.run_id)
+
+    async def _saved(self, run_id: str) -> _Saved:
+        state = await self._store.load_checkpoint(run_id)
+        spec, progress = decode(state.head, state.segments)
+        memory = ConversationMemory.decode(state.tool_memory)
+        return _Saved(epoch=state.epoch, spec=spec, progress=progress, memory=memory)
 
     async def _retract(self, journal: RunJournal, spec: RunSpec, progress: Progress) -> bool:
         """Withdraw what the dead owner had shown of an unfinished call; False when the run may not go on then."""
@@ -178,7 +241,7 @@ class Workforce:
         progress: Progress,
         start: Start,
         stop: Stop,
-        memory: ConversationMemory | None,
+        memory: ConversationMemory,
     ) -> None:
         tenant = spec.principal.tenant
         queued_at = self._clock.monotonic()
@@ -192,11 +255,11 @@ class Workforce:
             _log.warning("the run cannot be written and is left: %s", error, extra={"run_id": spec.run_id})
         finally:
             watch.cancel()
-            self._jobs.pop(spec.run_id, None)
+            job = self._jobs.pop(spec.run_id, None)
             # Closed already when the leg wrote its end; else another replica, or this one, takes the run up again.
             journal.give_up()
         match end:
-            case LegEnd.PAUSED:
+            case LegEnd.PAUSED if job is not None and job.told:
                 self.parked(spec.run_id)
             case LegEnd.COMPLETED:
                 self.completed(spec, progress)
@@ -221,14 +284,12 @@ class Workforce:
         stop: Stop,
         tenant: str,
         queued_at: float,
-        memory: ConversationMemory | None,
+        memory: ConversationMemory,
     ) -> LegEnd:
         has_slot = await self._acquire(tenant, stop)
         try:
             waited = timedelta(seconds=self._clock.monotonic() - queued_at)
             start = replace(start, queued=waited)
-            if memory is None:
-                memory = await self._memory(spec)
             return await self._runner.lead(journal, spec, progress, memory, start, stop)
         finally:
             if has_slot:
@@ -246,13 +307,6 @@ class Workforce:
                 raise
             task.uncancel()
         return False
-
-    async def _memory(self, spec: RunSpec) -> ConversationMemory:
-        if not spec.conversation_id:
-            return ConversationMemory()
-        principal = spec.principal
-        saved = await self._conversations.tool_memory(principal.tenant, principal.user, spec.conversation_id)
-        return ConversationMemory.decode(saved)
 
     def cancel(self, run_id: str, by: str) -> bool:
         """Stop a leg at work here because someone asked for it; False when it is not here."""

@@ -118,8 +118,6 @@ async def test_a_conversation_is_its_users_alone(here: Replica, database: Databa
         with pytest.raises(ConversationNotFound):
             await database.conversations.everything(tenant, user, "v1")
         with pytest.raises(ConversationNotFound):
-            await database.conversations.tool_memory(tenant, user, "v1")
-        with pytest.raises(ConversationNotFound):
             await database.conversations.rename(tenant, user, "v1", "mine")
         with pytest.raises(ConversationNotFound):
             await database.conversations.delete(tenant, user, "v1")

@@ -22,6 +22,8 @@ from services.orchestrator.journal.ports import EventLog, RunSignal, StoreUnavai
 
 T = TypeVar("T")
 
+# How many of the last events of a run that was handed on stay for readers who were about to take them.
+KEPT = 8
 _RETRY = 0.25
 
 
@@ -57,6 +59,8 @@ class Tail:
         self._bytes = 0
         # Every published event above it is in the tail; None while this process does not write the run.
         self.floor: int | None = None
+        # The same for the events that stay after that.
+        self._kept_above = 0
         # The newest number shown.
         self.last_sequence = 0
         # Whether its last event is the terminal one.
@@ -73,6 +77,16 @@ class Tail:
     def close(self) -> None:
         """Stop carrying them: readers go on from the store."""
         self._events, self._sequences, self._bytes = [], [], 0
+        self.floor = None
+        self.wake()
+
+    def hand_on(self) -> None:
+        """Stop carrying them, all being committed: readers take the last ones from here, then go on from the store."""
+        assert self.floor is not None
+        dropped = len(self._events) - KEPT
+        self._kept_above = self.floor if dropped <= 0 else self._sequences[dropped - 1]
+        self._events, self._sequences = self._events[-KEPT:], self._sequences[-KEPT:]
+        self._bytes = sum(len(event.payload) for event in self._events)
         self.floor = None
         self.wake()
 
@@ -96,10 +110,12 @@ class Tail:
         del self._events[:dropped], self._sequences[:dropped]
 
     def after(self, cursor: int, limits: FeedLimits) -> Sequence[StampedEvent] | None:
-        """Return the next events after `cursor` within the limits; None when the tail does not reach back to it."""
-        if self.floor is None or cursor < self.floor:
+        """Return the next events after `cursor` within the limits; None where the store has to be asked."""
+        if cursor < (self._kept_above if self.floor is None else self.floor):
             return None
         start = bisect_right(self._sequences, cursor)
+        if self.floor is None and start == len(self._events):
+            return None
         stop, size = start, 0
         while stop < len(self._events) and stop - start < limits.batch_events:
             size += len(self._events[stop].payload)

@@ -226,9 +226,12 @@ class RunJournal:
             self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint), urgent=not patient)
 
     def resumed(self, event: RunResumed) -> None:
-        """Record that the run goes on, without waiting: nothing after it is shown or awaited before it is committed."""
+        """Record that the run goes on, with the commit that comes next.
+
+        Nothing after it is shown, or awaited, before it is committed.
+        """
         if self.is_open:
-            self._post(Entry(events=(event,), state=RunState.RUNNING, pending=()))
+            self._post(Entry(events=(event,), state=RunState.RUNNING, pending=()), urgent=False)
 
     async def finish(
         self,
@@ -423,7 +426,7 @@ class RunJournal:
         if piece.write.release:
             self._closed = True
             if piece.write.ending is None:
-                self.tail.close()
+                self.tail.hand_on()
             self._on_closed(self)
         if piece.entry is not None and piece.entry.done is not None and not piece.entry.done.done():
             piece.entry.done.set_result(self._last_sequence)

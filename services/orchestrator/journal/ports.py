@@ -63,10 +63,16 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """The last checkpoint of a run: everything needed to go on. `segments` maps digests to contents."""
+    """The last checkpoint of a run: everything needed to go on. `segments` maps digests to contents.
+
+    `epoch` is the run's when this was read: whoever claims the run with the next one has what was saved last.
+    `tool_memory` is what the tools remember in its conversation.
+    """
 
     head: bytes
     segments: Mapping[bytes, bytes]
+    epoch: int = 0
+    tool_memory: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

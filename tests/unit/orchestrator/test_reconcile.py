@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -96,3 +96,19 @@ async def test_a_run_without_quota_is_tried_again(caplog: pytest.LogCaptureFixtu
     world.refusal = None
     await looking._look_at_parked()
     assert world.done == [("took up", "r1", "decision")]
+
+
+async def test_a_decision_that_a_working_run_hears_of_itself_is_not_followed_here() -> None:
+    world = World()
+    working = {"r2"}
+    world.heard = lambda run_id: run_id in working  # type: ignore[attr-defined]
+    made = reconciler(world, RecordState.APPROVED)
+
+    async def changes() -> AsyncIterator[str]:
+        yield "r2"
+        yield "r1"
+
+    made._approvals.changes = changes  # type: ignore[method-assign]
+    await made._listen()
+    assert made._hints.get_nowait() == "r1"
+    assert made._hints.empty()

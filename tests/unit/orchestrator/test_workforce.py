@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +11,12 @@ import pytest
 
 from services.orchestrator.codec_events import EventEncoder, kind_of, stamped
 from services.orchestrator.continuation import encode
+from services.orchestrator.dedup import ConversationMemory
 from services.orchestrator.domain.events import AnswerRetracted, Event, RunFailed, Stage, StageChanged, StampedEvent
-from services.orchestrator.domain.run import OnRetraction
+from services.orchestrator.domain.run import Checkpoint, OnRetraction
 from services.orchestrator.domain.state import Phase
-from services.orchestrator.runner import Start
+from services.orchestrator.journal.ports import SavedState, StoreUnavailable
+from services.orchestrator.runner import LegEnd, Start
 from services.orchestrator.slots import FairSlots, SlotLimits
 from services.orchestrator.workforce import Workforce
 from tests.support.clock import FakeClock, SequentialIds
@@ -25,6 +29,7 @@ class Claimed:
     attempt = 1
     run_id = "r1"
     last_sequence = 1
+    epoch = 2
 
     def __init__(self, *, taken_over: bool = False) -> None:
         self.given_up = False
@@ -49,11 +54,14 @@ def workforce(journal: Claimed, **store: Any) -> Workforce:
         runner=SimpleNamespace(),  # type: ignore[arg-type]
         store=SimpleNamespace(**store),
         journals=SimpleNamespace(claim=claim),  # type: ignore[arg-type]
-        conversations=SimpleNamespace(),
         slots=FairSlots(SlotLimits()),
         clock=FakeClock(),
         ids=SequentialIds(),
     )
+
+
+def saved_state(saved: Checkpoint, epoch: int = 0) -> SavedState:
+    return SavedState(head=saved.head, segments={s.digest: s.content for s in saved.new_segments}, epoch=epoch)
 
 
 async def test_a_claimed_run_whose_state_cannot_be_loaded_is_given_up() -> None:
@@ -77,7 +85,7 @@ async def test_a_leg_that_breaks_before_it_leads_is_given_up() -> None:
     spec = SimpleNamespace(
         run_id="r1", principal=SimpleNamespace(tenant="t"), conversation_id="c", on_retraction=OnRetraction.EMIT
     )
-    force.begin(journal, spec, SimpleNamespace(), Start())  # type: ignore[arg-type]
+    force.begin(journal, spec, SimpleNamespace(), Start(), ConversationMemory())  # type: ignore[arg-type]
     task = force._jobs["r1"].task
     with pytest.raises(AttributeError):
         await task
@@ -106,8 +114,8 @@ async def test_what_a_dead_owner_may_have_shown_is_withdrawn(
     leg.progress.phase, leg.progress.next_call_id = phase, "announced"
     saved = encode(leg.spec, leg.progress, START)
 
-    async def load_checkpoint(run_id: str) -> SimpleNamespace:
-        return SimpleNamespace(head=saved.head, segments={s.digest: s.content for s in saved.new_segments})
+    async def load_checkpoint(run_id: str) -> SavedState:
+        return saved_state(saved)
 
     async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> list[object]:
         return []
@@ -128,8 +136,8 @@ async def test_steps_that_were_thinking_fail_no_run_whose_answer_had_not_begun()
     thinking = StageChanged(stage=Stage.THINKING, text="Thinking")
     payload = EventEncoder("r1", attempt=1).encode(thinking, sequence=2, at=START, step_id="s1")
 
-    async def load_checkpoint(run_id: str) -> SimpleNamespace:
-        return SimpleNamespace(head=saved.head, segments={s.digest: s.content for s in saved.new_segments})
+    async def load_checkpoint(run_id: str) -> SavedState:
+        return saved_state(saved)
 
     async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> list[StampedEvent]:
         return [stamped(2, kind_of(thinking), payload)] if after < 2 else []
@@ -141,3 +149,100 @@ async def test_steps_that_were_thinking_fail_no_run_whose_answer_had_not_begun()
     assert await force.take_up("r1", "recovery")
     assert [type(event) for event in journal.told] == [AnswerRetracted]
     assert len(began) == 1
+
+
+async def test_the_state_of_an_expected_run_is_read_before_it_is_claimed_and_once() -> None:
+    leg = bench().leg
+    saved = encode(leg.spec, leg.progress, START)
+    reads = 0
+
+    async def load_checkpoint(run_id: str) -> SavedState:
+        nonlocal reads
+        reads += 1
+        return saved_state(saved, epoch=1)
+
+    force = workforce(Claimed(), load_checkpoint=load_checkpoint)
+    force.begin = lambda *what: None  # type: ignore[method-assign]
+    async with force.expecting("r1"):
+        await asyncio.sleep(0)
+        assert reads == 1
+        assert await force.take_up("r1", "decision")
+    assert reads == 1
+
+
+async def test_a_state_that_was_replaced_before_the_claim_is_read_again() -> None:
+    leg, later = bench().leg, bench().leg
+    later.progress.round = 7
+    before, after = encode(leg.spec, leg.progress, START), encode(later.spec, later.progress, START)
+    states = [saved_state(before, epoch=0), saved_state(after, epoch=1)]
+
+    async def load_checkpoint(run_id: str) -> SavedState:
+        return states.pop(0)
+
+    force = workforce(Claimed(), load_checkpoint=load_checkpoint)
+    began: list[Any] = []
+    force.begin = lambda *what: began.append(what)  # type: ignore[method-assign]
+    async with force.expecting("r1"):
+        assert await force.take_up("r1", "decision")
+    assert began[0][2].round == 7
+
+
+async def test_a_state_that_could_not_be_read_early_is_read_again() -> None:
+    leg = bench().leg
+    answers: list[SavedState | StoreUnavailable] = [
+        StoreUnavailable("away"),
+        saved_state(encode(leg.spec, leg.progress, START), epoch=1),
+    ]
+
+    async def load_checkpoint(run_id: str) -> SavedState:
+        answer = answers.pop(0)
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
+
+    force = workforce(Claimed(), load_checkpoint=load_checkpoint)
+    force.begin = lambda *what: None  # type: ignore[method-assign]
+    async with force.expecting("r1"):
+        assert await force.take_up("r1", "decision")
+    assert answers == []
+
+
+async def test_what_was_heard_of_a_run_that_was_not_taken_up_after_all_is_looked_at() -> None:
+    looked: list[str] = []
+
+    async def load_checkpoint(run_id: str) -> SavedState:
+        raise StoreUnavailable("away")
+
+    force = workforce(Claimed(), load_checkpoint=load_checkpoint)
+    force.parked = looked.append
+    assert not force.heard("r1")
+    async with force.expecting("r1"):
+        assert force.heard("r1")
+    assert looked == ["r1"]
+    async with force.expecting("r1"):
+        pass
+    assert looked == ["r1"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_run_that_parks_is_looked_at_when_something_was_decided_while_it_worked(*, told: bool) -> None:
+    looked: list[str] = []
+    journal = Claimed()
+    force = workforce(journal)
+    force.parked = looked.append
+
+    async def interrupted() -> None:
+        await asyncio.Event().wait()
+
+    async def lead(*what: object) -> LegEnd:
+        if told:
+            assert force.heard("r1")
+        return LegEnd.PAUSED
+
+    journal.interrupted = interrupted  # type: ignore[attr-defined]
+    force._runner.lead = lead  # type: ignore[method-assign, assignment]
+    leg = bench().leg
+    spec = replace(leg.spec, run_id="r1")
+    force.begin(journal, spec, leg.progress, Start(), ConversationMemory())  # type: ignore[arg-type]
+    await force._jobs["r1"].task
+    assert looked == ["r1"] * told

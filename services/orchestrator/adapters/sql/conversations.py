@@ -151,12 +151,6 @@ class SqlConversations:
             await _owned(connection, tenant, user, conversation_id)
             return [message_from_row(row) for row in await connection.execute(statement)]
 
-    async def tool_memory(self, tenant: str, user: str, conversation_id: str) -> bytes:
-        """Return what tools must remember across turns, as the last run left it; empty at first."""
-        async with looking(self._engine) as connection:
-            memory: bytes = (await _owned(connection, tenant, user, conversation_id)).tool_memory
-            return memory
-
     async def rename(self, tenant: str, user: str, conversation_id: str, title: str, *, only_from: str = "") -> bool:
         """Give a new title; with `only_from`, only while the title still is that one. Return whether it changed."""
         statement = update(conversations).where(conversations.c.conversation_id == conversation_id)

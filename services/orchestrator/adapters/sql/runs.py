@@ -14,7 +14,7 @@ from services.chassis.database import aside
 from services.orchestrator.adapters.sql import admission, writing
 from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, Instant, before, lease, signal
 from services.orchestrator.adapters.sql.rows import TERMINAL_STATES, run_from_row
-from services.orchestrator.adapters.sql.tables import checkpoints, events, runs, segments
+from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
 from services.orchestrator.adapters.sql.transactions import looking
 from services.orchestrator.adapters.sql.transactions import writing as changing
 from services.orchestrator.codec_events import stamped
@@ -36,7 +36,12 @@ _UNOWNED = (runs.c.owner == "") | (runs.c.lease_until <= DatabaseNow())
 _RUN = select(runs).where(runs.c.run_id == bindparam("run_id"))
 _RUN_OF_TENANT = _RUN.where(runs.c.tenant == bindparam("tenant"))
 _STATUS = select(runs.c.state, runs.c.last_sequence, runs.c.oldest_sequence).where(runs.c.run_id == bindparam("run_id"))
-_HEAD = select(checkpoints.c.head).where(checkpoints.c.run_id == bindparam("run_id"))
+_HEAD = (
+    select(checkpoints.c.head, runs.c.epoch, conversations.c.tool_memory)
+    .join(runs, runs.c.run_id == checkpoints.c.run_id)
+    .outerjoin(conversations, conversations.c.conversation_id == runs.c.conversation_id)
+    .where(checkpoints.c.run_id == bindparam("run_id"))
+)
 _SEGMENTS = select(segments.c.digest, segments.c.content).where(segments.c.run_id == bindparam("run_id"))
 _LATER = (events.c.run_id == bindparam("run_id"), events.c.sequence > bindparam("after"))
 _SIZES = select(events.c.sequence, events.c.size).where(*_LATER).order_by(events.c.sequence).limit(bindparam("most"))
@@ -139,11 +144,14 @@ class SqlRunStore:
 
     async def load_checkpoint(self, run_id: str) -> SavedState:
         async with looking(self._engine) as connection:
-            head = await connection.scalar(_HEAD, {"run_id": run_id})
-            if head is None:
+            saved = (await connection.execute(_HEAD, {"run_id": run_id})).one_or_none()
+            if saved is None:
                 raise RunNotFound(run_id)
             rows = await connection.execute(_SEGMENTS, {"run_id": run_id})
-            return SavedState(head=head, segments={row.digest: row.content for row in rows})
+            segments_by_digest = {row.digest: row.content for row in rows}
+        return SavedState(
+            head=saved.head, segments=segments_by_digest, epoch=saved.epoch, tool_memory=saved.tool_memory or b""
+        )
 
     # --- events ------------------------------------------------------------------------------------------------
 

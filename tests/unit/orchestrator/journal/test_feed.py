@@ -14,7 +14,7 @@ from services.chassis.errors import Unavailable
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.codec_events import decode, stamped
 from services.orchestrator.domain.events import Notice, StampedEvent
-from services.orchestrator.journal.feed import FeedLimits, Tail
+from services.orchestrator.journal.feed import KEPT, FeedLimits, Tail
 from services.orchestrator.journal.journal import RunJournal
 from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
 
@@ -150,6 +150,44 @@ def test_a_tail_that_was_trimmed_sends_old_cursors_to_the_store() -> None:
     kept = tail.after(tail.floor, FeedLimits())
     assert kept is not None
     assert [event.sequence for event in kept] == list(range(tail.floor + 1, 21))
+
+
+def test_the_last_events_of_a_run_that_is_handed_on_stay_for_who_was_about_to_take_them() -> None:
+    tail = Tail(max_bytes=10_000)
+    tail.open(3)
+    for sequence in range(260, 272):
+        tail.publish([stamped(sequence, 33, b"x")])
+    tail.hand_on()
+    kept = tail.after(269, FeedLimits())
+    assert kept is not None
+    assert [event.sequence for event in kept] == [270, 271]
+    # What is older, and what others may write now, is in the store.
+    assert tail.after(271 - KEPT, FeedLimits()) is not None
+    assert tail.after(271 - KEPT - 1, FeedLimits()) is None
+    assert tail.after(271, FeedLimits()) is None
+
+
+def test_all_events_of_a_short_leg_stay_after_it() -> None:
+    tail = Tail(max_bytes=10_000)
+    tail.open(3)
+    tail.publish([stamped(260, 33, b"x")])
+    tail.hand_on()
+    kept = tail.after(3, FeedLimits())
+    assert kept is not None
+    assert [event.sequence for event in kept] == [260]
+    assert tail.after(2, FeedLimits()) is None
+
+
+async def test_a_reader_gets_the_pause_without_asking_the_store(here: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = await started(here)
+    await journal.fact(note(1))
+    async with aclosing(here.feed.watch(journal.run_id)) as watching:
+        await anext(watching)
+        waiting = asyncio.ensure_future(anext(watching))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(here.feed, "_log", None)
+        await journal.fact(note(2), release=True)
+        assert decoded(await waiting) == [note(2)]
 
 
 def test_an_event_larger_than_the_tail_passes_through_the_store() -> None:

@@ -511,7 +511,7 @@ async def test_the_conversation_is_written_with_the_end(here: Replica) -> None:
     history = await here.database.conversations.history("acme", "ann", "v1")
     assert [message.message.text for message in history] == ["What?", "That."]
     assert history[1].message.message_id == "m1"
-    assert await here.database.conversations.tool_memory("acme", "ann", "v1") == b"seen"
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).tool_memory == b"seen"
 
 
 async def test_the_first_events_are_admitted_with_the_run(here: Replica, gated: Gated) -> None:
