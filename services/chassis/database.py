@@ -6,19 +6,56 @@ import contextlib
 import logging
 import re
 import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from sqlalchemy import Connection, event, inspect
+from sqlalchemy import Connection, Dialect, Executable, event, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from services.chassis import sqlite_inline
+from services.chassis import sqlite_inline, sqlite_prepared
 
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 5.0
+_PRAGMAS = ("synchronous=FULL", "foreign_keys=ON", "journal_mode=WAL")
+
+
+class SqlRows(Protocol):
+    """What services use of a statement's outcome; SQLAlchemy's CursorResult is one. A row has its columns by name."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def all(self) -> Sequence[Any]: ...
+
+    def first(self) -> Any: ...
+
+    def one(self) -> Any: ...
+
+    def one_or_none(self) -> Any: ...
+
+    def scalar_one(self) -> Any: ...
+
+    def mappings(self) -> Any: ...
+
+
+class SqlConnection(Protocol):
+    """What services use of a connection; SQLAlchemy's AsyncConnection is one."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def execute(self, statement: Executable, parameters: Any = None) -> SqlRows: ...
+
+    async def scalar(self, statement: Executable, parameters: Any = None) -> Any: ...
+
+    async def scalars(self, statement: Executable, parameters: Any = None) -> Any: ...
 
 
 def database_url(url: str, data_dir: Path, service: str) -> str:
@@ -40,14 +77,42 @@ def open_engine(url: str) -> AsyncEngine:
         return create_async_engine(url, pool_pre_ping=True)
     inline = parsed.set(drivername=sqlite_inline.DRIVER)
     engine = create_async_engine(inline, connect_args={"timeout": BUSY_TIMEOUT})
+    sqlite_prepared.prepare(engine, lambda: _connect_sqlite(engine))
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     event.listen(engine.sync_engine, "invalidate", _end_transaction)
     return engine
 
 
+@asynccontextmanager
+async def transaction(engine: AsyncEngine, *, read_only: bool = False) -> AsyncIterator[SqlConnection]:
+    """Open a transaction: committed at the end, or rolled back by an exception. On SQLite the short way is taken.
+
+    One that is `read_only` takes no lock that others write with.
+    """
+    connections = sqlite_prepared.connections_of(engine)
+    if connections is None or engine.sync_engine.get_execution_options().get("aside", False):
+        async with (reading(engine) if read_only else engine).begin() as connection:
+            yield connection
+    else:
+        async with connections.transaction(read_only=read_only) as prepared:
+            yield prepared
+
+
+def _connect_sqlite(engine: AsyncEngine) -> sqlite_inline.InlineConnection:
+    """Return a connection outside of the engine's pool, like those in it."""
+    arguments, options = engine.dialect.create_connect_args(engine.url)
+    made = engine.dialect.loaded_dbapi.connect(*arguments, timeout=BUSY_TIMEOUT, **options)
+    assert isinstance(made, sqlite_inline.InlineConnection)
+    if add_functions := engine.dialect.on_connect():
+        add_functions(made)
+    for pragma in _PRAGMAS:
+        made.driver_connection.execute(f"PRAGMA {pragma}").close()
+    return made
+
+
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    for pragma in ("synchronous=FULL", "foreign_keys=ON", "journal_mode=WAL"):
+    for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
 
 

@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -37,16 +37,6 @@ COMMITS_A_CHECKPOINT = 64
 LONGEST_POLL = 0.02
 
 _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sqlite")
-
-
-class _Nothing:
-    """What is awaited where there is nothing to wait for: SQLAlchemy insists that a call on an async engine awaits."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from ()
-
-
-_NOTHING = _Nothing()
 
 
 class Disk:
@@ -112,40 +102,16 @@ class InlineCursor:
         self._cursor.arraysize = value
 
     def execute(self, operation: str, parameters: Any = ()) -> None:
-        aside = self._connection.aside
-        self._run(lambda: self._execute(operation, parameters), aside=aside)
+        await_(self._connection.run(lambda: self._execute(operation, parameters), aside=self._connection.aside))
 
     def executemany(self, operation: str, rows: Sequence[Any]) -> None:
         aside = self._connection.aside or len(rows) > MANY_ROWS
-        self._run(lambda: self._cursor.executemany(operation, rows), aside=aside)
+        await_(self._connection.run(lambda: self._cursor.executemany(operation, rows), aside=aside))
 
     def _execute(self, operation: str, parameters: Any) -> None:
         self._cursor.execute(operation, parameters)
         if self._cursor.description:
             self._rows = deque(self._cursor.fetchall())
-
-    def _run(self, work: Callable[[], object], *, aside: bool) -> None:
-        give_up = 0.0
-        delay = 0.0005
-        while True:
-            try:
-                if aside:
-                    await_(_in_thread(work, self._connection.driver_connection.interrupt))
-                else:
-                    work()
-                    await_(_NOTHING)
-            except sqlite3.OperationalError as error:
-                # Exactly this code: the statement has done nothing and may do it later.
-                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
-                    raise
-                now = time.monotonic()
-                give_up = give_up or now + self._connection.patience
-                if now >= give_up:
-                    raise
-            else:
-                return
-            await_(asyncio.sleep(delay))
-            delay = min(delay * 2, LONGEST_POLL)
 
     def fetchone(self) -> Any:
         return self._rows.popleft() if self._rows else None
@@ -197,7 +163,34 @@ class InlineConnection:
     def create_function(self, *args: Any, **options: Any) -> None:
         self._connection.create_function(*args, **options)
 
+    async def run(self, work: Callable[[], object], *, aside: bool = False) -> None:
+        """Do `work`, in a thread when it is `aside`; again while a lock that another process holds is in its way."""
+        give_up = 0.0
+        delay = 0.0005
+        while True:
+            try:
+                if aside:
+                    await _in_thread(work, self._connection.interrupt)
+                else:
+                    work()
+            except sqlite3.OperationalError as error:
+                # Exactly this code: the statement has done nothing and may do it later.
+                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
+                    raise
+                now = time.monotonic()
+                give_up = give_up or now + self.patience
+                if now >= give_up:
+                    raise
+            else:
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LONGEST_POLL)
+
     def commit(self) -> None:
+        await_(self.finish())
+
+    async def finish(self) -> None:
+        """Commit, on the loop or in a thread, wherever it is done best."""
         if not self._connection.in_transaction:
             return
         if self._connection.total_changes == self._changes:
@@ -205,9 +198,9 @@ class InlineConnection:
             return
         try:
             if self._disk.wants_checkpoint():
-                await_(_in_thread(self._commit_and_checkpoint))
+                await _in_thread(self._commit_and_checkpoint)
             elif self._disk.is_slow():
-                await_(_in_thread(self._connection.commit))
+                await _in_thread(self._connection.commit)
             else:
                 with self._disk.timed():
                     self._connection.commit()

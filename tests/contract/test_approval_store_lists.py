@@ -23,6 +23,7 @@ from services.approval.decisions import Decisions
 from services.approval.domain import Approve, Deny, Gate, Kind, State
 from services.approval.ports import Place
 from services.approval.records import Query
+from services.chassis import sqlite_prepared
 from services.chassis.identity import Principal
 from tests.support.approvals import ANN, BOB, EVE, Desk, approval, asked, open_desk, prepared_url
 from tests.support.clock import START
@@ -183,9 +184,19 @@ def statements(desk: Desk) -> Iterator[list[tuple[str, Any]]]:
         if "approvals" in statement and statement.startswith(("SELECT", "UPDATE", "DELETE")):
             sent.append((statement, parameters))
 
+    plainly = sqlite_prepared.PreparedConnection.execute
+
+    async def noted(self: sqlite_prepared.PreparedConnection, statement: Any, parameters: Any = None) -> Any:
+        if not isinstance(parameters, list):
+            form = sqlite_prepared._form(statement, self.dialect, parameters or {}, many=False)
+            note(None, None, form.sql, form.values(parameters or {}), None, many=False)
+        return await plainly(self, statement, parameters)
+
     event.listen(desk.engine.sync_engine, "before_cursor_execute", note)
     try:
-        yield sent
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sqlite_prepared.PreparedConnection, "execute", noted)
+            yield sent
     finally:
         event.remove(desk.engine.sync_engine, "before_cursor_execute", note)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from services.chassis.clock import SystemClock
@@ -167,9 +168,9 @@ async def test_an_owner_frozen_inside_a_transaction_does_not_keep_its_run(one: R
 async def test_a_transaction_that_the_server_ends_for_idling_is_a_database_away(one: Replica) -> None:
     with pytest.raises(StoreUnavailable):
         async with writing(one.database.engine) as connection:
-            await connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 20")
+            await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 20"))
             await asyncio.sleep(0.2)
-            await connection.exec_driver_sql("SELECT 1")
+            await connection.execute(text("SELECT 1"))
     journal = await started(one)
     await journal.finish(completed())
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.chassis.database import reading
+from services.chassis.database import SqlConnection, transaction
 from services.chassis.errors import Unavailable
 from services.chassis.turns import write_turn
 
@@ -21,7 +21,6 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._reading = reading(engine)
 
     @property
     def is_postgresql(self) -> bool:
@@ -29,17 +28,17 @@ class Database:
         return self._engine.dialect.name == "postgresql"
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def read(self) -> AsyncIterator[SqlConnection]:
         """Open a transaction that only reads."""
         with _told_as_unavailable():
-            async with self._reading.connect() as connection:
+            async with transaction(self._engine, read_only=True) as connection:
                 yield connection
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
+    async def write(self) -> AsyncIterator[SqlConnection]:
         """Open a transaction that is committed at the end, or rolled back by an exception."""
         with _told_as_unavailable():
-            async with write_turn(self._engine), self._engine.begin() as connection:
+            async with write_turn(self._engine), transaction(self._engine) as connection:
                 yield connection
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from sqlalchemy import bindparam, insert, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.approval.adapters.database import Database
 from services.approval.adapters.rows import entry_of, entry_row
@@ -16,6 +15,7 @@ from services.approval.adapters.tables import audit_entries, audit_heads
 from services.approval.audit import EMPTY
 from services.approval.domain import Change
 from services.approval.ports import AuditEntry, AuditHead
+from services.chassis.database import SqlConnection
 
 FOLLOWER = "audit"
 
@@ -69,10 +69,10 @@ class SqlAuditLog:
         async with self._database.read() as connection:
             return [entry_of(row) for row in (await connection.execute(query)).mappings()]
 
-    async def _heads(self, connection: AsyncConnection, tenants: set[str]) -> dict[str, AuditHead]:
+    async def _heads(self, connection: SqlConnection, tenants: set[str]) -> dict[str, AuditHead]:
         rows = await connection.execute(_HEADS, {"tenants": list(tenants)})
         return {row["tenant"]: AuditHead(sequence=row["sequence"], hash=row["hash"]) for row in rows.mappings()}
 
-    async def _write_heads(self, connection: AsyncConnection, heads: dict[str, AuditHead]) -> None:
+    async def _write_heads(self, connection: SqlConnection, heads: dict[str, AuditHead]) -> None:
         rows = [{"tenant": tenant, "sequence": head.sequence, "hash": head.hash} for tenant, head in heads.items()]
         await connection.execute(_WRITE_HEADS[connection.dialect.name], rows)

@@ -8,12 +8,12 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.approval.adapters.database import Database
 from services.approval.adapters.rows import change_of, change_row, micros
 from services.approval.adapters.tables import changes, cursors
 from services.approval.domain import Change
+from services.chassis.database import SqlConnection
 
 CHANNEL = "proctor_approval"
 # Any constant that nothing else in this database locks.
@@ -34,7 +34,7 @@ _OPEN = {
 }
 
 
-async def record(connection: AsyncConnection, made: Sequence[Change]) -> None:
+async def record(connection: SqlConnection, made: Sequence[Change]) -> None:
     """Write `made` as the last statement of the caller's transaction.
 
     Sequences must appear in the order of commits, or a follower would pass over one that commits late. SQLite has one
@@ -48,29 +48,29 @@ async def record(connection: AsyncConnection, made: Sequence[Change]) -> None:
     await connection.execute(_INSERT, [change_row(change) for change in made])
 
 
-async def behind(connection: AsyncConnection, follower: str) -> bool:
+async def behind(connection: SqlConnection, follower: str) -> bool:
     """Return whether there are changes that `follower` has not worked off. Takes no lock: most wakes find nothing."""
     return (await connection.execute(_BEHIND, {"key": follower})).first() is not None
 
 
-async def open_cursor(connection: AsyncConnection, follower: str, *, at_end: bool) -> None:
+async def open_cursor(connection: SqlConnection, follower: str, *, at_end: bool) -> None:
     """Give `follower` a cursor unless it has one: before the first change, or after the last."""
     end = (await connection.execute(select(func.max(changes.c.sequence)))).scalar_one() if at_end else 0
     await connection.execute(_OPEN[connection.dialect.name], {"follower": follower, "sequence": end or 0})
 
 
-async def lock_cursor(connection: AsyncConnection, follower: str) -> int:
+async def lock_cursor(connection: SqlConnection, follower: str) -> int:
     """Return how far `follower` has come, and keep other replicas' followers out until the transaction ends."""
     await open_cursor(connection, follower, at_end=False)
     return int((await connection.execute(_LOCK, {"key": follower})).scalar_one())
 
 
-async def move_cursor(connection: AsyncConnection, follower: str, sequence: int) -> None:
+async def move_cursor(connection: SqlConnection, follower: str, sequence: int) -> None:
     """Say that `follower` has worked off every change up to `sequence`."""
     await connection.execute(_MOVE, {"key": follower, "to": sequence})
 
 
-async def changes_after(connection: AsyncConnection, sequence: int, limit: int) -> list[Change]:
+async def changes_after(connection: SqlConnection, sequence: int, limit: int) -> list[Change]:
     """Return up to `limit` changes after `sequence`."""
     rows = await connection.execute(_AFTER, {"after": sequence, "most": limit})
     return [change_of(row) for row in rows.mappings()]

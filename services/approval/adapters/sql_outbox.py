@@ -8,7 +8,6 @@ from datetime import datetime
 from sqlalchemy import select, tuple_
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.approval.adapters.database import Database
 from services.approval.adapters.rows import approval_of, delivery_of, delivery_row, micros
@@ -22,6 +21,7 @@ from services.approval.adapters.sql_changes import (
 from services.approval.adapters.tables import approvals, deliveries
 from services.approval.domain import Approval, Change
 from services.approval.ports import Delivery
+from services.chassis.database import SqlConnection
 
 FOLLOWER = "webhooks"
 Columns = deliveries.c
@@ -85,9 +85,7 @@ class SqlOutbox:
         async with self._database.write() as connection:
             await connection.execute(deliveries.delete().where(Columns.delivery_id == delivery.delivery_id))
 
-    async def _approvals(
-        self, connection: AsyncConnection, changes: Sequence[Change]
-    ) -> dict[tuple[str, str], Approval]:
+    async def _approvals(self, connection: SqlConnection, changes: Sequence[Change]) -> dict[tuple[str, str], Approval]:
         keys = {(change.subject, change.tenant) for change in changes}
         query = select(approvals).where(tuple_(approvals.c.approval_id, approvals.c.tenant).in_(keys))
         records = [approval_of(row) for row in (await connection.execute(query)).mappings()]

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.chassis.database import SqlConnection
 from services.orchestrator.adapters.sql.conversations import active_run, append_messages, lock_conversation
 from services.orchestrator.adapters.sql.dialect import insert_new, lease, serialize
 from services.orchestrator.adapters.sql.rows import event_row, new_run_row, run_from_row
@@ -28,7 +28,7 @@ _OF_REQUEST = select(runs).where(
 )
 
 
-async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now: datetime) -> Admission:
+async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: datetime) -> Admission:
     """Insert the run, or find the one its request started. Contract: `RunStore.admit`."""
     run = new.run
     if run.request_id:
@@ -66,12 +66,12 @@ async def admit(connection: AsyncConnection, new: NewRun, terms: LeaseTerms, now
     return Admission(run=admitted, ownership=ownership, tool_memory=tool_memory)
 
 
-async def _run_of_request(connection: AsyncConnection, run: Run) -> Any:
+async def _run_of_request(connection: SqlConnection, run: Run) -> Any:
     request = {"tenant": run.tenant, "user": run.user, "request_id": run.request_id}
     return (await connection.execute(_OF_REQUEST, request)).one_or_none()
 
 
-async def _join_conversation(connection: AsyncConnection, new: NewRun, now: datetime) -> bytes:
+async def _join_conversation(connection: SqlConnection, new: NewRun, now: datetime) -> bytes:
     """Make or check the conversation, supersede what is asked for, append the message; return the tool memory."""
     run = new.run
     if title := without_nul(new.title):
@@ -102,7 +102,7 @@ async def _join_conversation(connection: AsyncConnection, new: NewRun, now: date
     return memory
 
 
-async def _supersede(connection: AsyncConnection, run: Run, message_id: str) -> None:
+async def _supersede(connection: SqlConnection, run: Run, message_id: str) -> None:
     """Mark the message and all in force after it as replaced by this run. Nothing is lost."""
     here = messages.c.conversation_id == run.conversation_id
     in_force = messages.c.superseded_by == ""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, exists, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
-from services.chassis.database import aside
+from services.chassis.database import SqlConnection, aside
 from services.orchestrator.adapters.sql.dialect import Instant, before
 from services.orchestrator.adapters.sql.rows import (
     TERMINAL_STATES,
@@ -50,18 +50,18 @@ _MOVE_ON = (
 )
 
 
-async def lock_conversation(connection: AsyncConnection, conversation_id: str) -> Row[Any] | None:
+async def lock_conversation(connection: SqlConnection, conversation_id: str) -> Any:
     """Return the row, locked until the transaction ends."""
     return (await connection.execute(_LOCK, {"conversation_id": conversation_id})).one_or_none()
 
 
-async def active_run(connection: AsyncConnection, conversation_id: str) -> str:
+async def active_run(connection: SqlConnection, conversation_id: str) -> str:
     """Return the run that works or waits in the conversation, or an empty string."""
     return await connection.scalar(_ACTIVE_RUN, {"conversation_id": conversation_id}) or ""
 
 
 async def append_messages(
-    connection: AsyncConnection, conversation: Row[Any], run_id: str, new: Sequence[Message], now: datetime
+    connection: SqlConnection, conversation: Any, run_id: str, new: Sequence[Message], now: datetime
 ) -> None:
     """Add messages at the end of a locked conversation."""
     position = conversation.next_position
@@ -193,7 +193,7 @@ class SqlConversations:
                 raise MessageNotFound(message_id)
 
 
-async def _owned(connection: AsyncConnection, tenant: str, user: str, conversation_id: str) -> Row[Any]:
+async def _owned(connection: SqlConnection, tenant: str, user: str, conversation_id: str) -> Any:
     row = (
         await connection.execute(_OWNED, {"conversation_id": conversation_id, "tenant": tenant, "user": user})
     ).one_or_none()

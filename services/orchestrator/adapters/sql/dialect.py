@@ -25,9 +25,10 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.dml import Insert
+
+from services.chassis.database import SqlConnection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -79,7 +80,7 @@ def before(time: ColumnElement[Any], at: datetime, key: ColumnElement[Any], valu
     return (time < at) | ((time == at) & (key < value))
 
 
-def insert_new(connection: AsyncConnection | Connection, table: Table) -> Insert:
+def insert_new(connection: SqlConnection | Connection, table: Table) -> Insert:
     """Return an INSERT that leaves a row alone when one with its key exists."""
     return _insert_new(connection.dialect.name, table)
 
@@ -92,7 +93,7 @@ def _insert_new(dialect: str, table: Table) -> Insert:
 
 
 def upsert(
-    connection: AsyncConnection | Connection, table: Table, key: tuple[str, ...], changed: tuple[str, ...]
+    connection: SqlConnection | Connection, table: Table, key: tuple[str, ...], changed: tuple[str, ...]
 ) -> Insert:
     """Return an INSERT that overwrites `changed` of the row with the same `key`."""
     return _upsert(connection.dialect.name, table, key, changed)
@@ -107,13 +108,13 @@ def _upsert(dialect: str, table: Table, key: tuple[str, ...], changed: tuple[str
     return result
 
 
-async def serialize(connection: AsyncConnection, subject: str) -> None:
+async def serialize(connection: SqlConnection, subject: str) -> None:
     """Let transactions about `subject` pass one at a time until they end. SQLite writes one at a time anyway."""
     if connection.dialect.name == POSTGRES:
         await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(subject, 0))))
 
 
-async def signal(connection: AsyncConnection, payloads: Sequence[str]) -> None:
+async def signal(connection: SqlConnection, payloads: Sequence[str]) -> None:
     """Tell other processes when this transaction commits. On SQLite there are none."""
     if connection.dialect.name == POSTGRES and payloads:
         await connection.execute(_NOTIFY, {"channel": CHANNEL, "payloads": list(payloads)})

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
-from services.chassis.database import aside
+from services.chassis.database import SqlConnection, aside
 from services.orchestrator.adapters.sql import admission, writing
 from services.orchestrator.adapters.sql.dialect import OWNER_PREFIX, DatabaseNow, Instant, before, lease, signal
 from services.orchestrator.adapters.sql.rows import TERMINAL_STATES, run_from_row
@@ -285,14 +285,14 @@ class SqlRunStore:
             return len(rows)
 
 
-async def _status(connection: AsyncConnection, run_id: str) -> RunStatus:
+async def _status(connection: SqlConnection, run_id: str) -> RunStatus:
     row = (await connection.execute(_STATUS, {"run_id": run_id})).one_or_none()
     if row is None:
         raise RunNotFound(run_id)
     return RunStatus(state=RunState(row.state), last_sequence=row.last_sequence, oldest_sequence=row.oldest_sequence)
 
 
-async def _forget_state(connection: AsyncConnection, run_id: str) -> None:
+async def _forget_state(connection: SqlConnection, run_id: str) -> None:
     for table in (checkpoints, segments):
         await connection.execute(delete(table).where(table.c.run_id == run_id))
 

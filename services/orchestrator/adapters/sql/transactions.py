@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.chassis.database import reading
+from services.chassis.database import SqlConnection, transaction
 from services.chassis.turns import write_turn
 from services.orchestrator.journal.ports import StoreUnavailable
 
@@ -19,31 +19,32 @@ _TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 
 
 @asynccontextmanager
-async def writing(engine: AsyncEngine, *, urgent: bool = False) -> AsyncIterator[AsyncConnection]:
+async def writing(engine: AsyncEngine, *, urgent: bool = False) -> AsyncIterator[SqlConnection]:
     """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer.
 
     What keeps running runs alive is `urgent`: a burst of new ones must not hold it up.
     """
-    async with write_turn(engine, urgent=urgent), _transaction(engine) as connection:
-        yield connection
+    with _told_as_unavailable():
+        async with write_turn(engine, urgent=urgent), transaction(engine) as connection:
+            yield connection
 
 
 @asynccontextmanager
-async def _transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    try:
-        async with engine.begin() as connection:
+async def looking(engine: AsyncEngine) -> AsyncIterator[SqlConnection]:
+    """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
+    with _told_as_unavailable():
+        async with transaction(engine, read_only=True) as connection:
             yield connection
+
+
+@contextmanager
+def _told_as_unavailable() -> Iterator[None]:
+    try:
+        yield
     except (DBAPIError, OSError, TimeoutError, PoolTimeout) as error:
         if is_transient(error):
             raise StoreUnavailable("the database does not answer; try again in a moment", retry_after=1.0) from error
         raise
-
-
-@asynccontextmanager
-async def looking(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
-    async with _transaction(reading(engine)) as connection:
-        yield connection
 
 
 def is_transient(error: BaseException) -> bool:

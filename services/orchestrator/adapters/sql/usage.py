@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import BigInteger, bindparam, case, cast, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
-from services.chassis.database import aside
+from services.chassis.database import SqlConnection, aside
 from services.orchestrator.adapters.sql.dialect import serialize, upsert
 from services.orchestrator.adapters.sql.tables import consumption, quotas
 from services.orchestrator.adapters.sql.transactions import looking, writing
@@ -37,7 +37,7 @@ _SETTLE = (
 _QUOTAS = select(quotas).where(quotas.c.tenant == bindparam("tenant"))
 
 
-async def reserve(connection: AsyncConnection, new: NewRun, now: datetime) -> None:
+async def reserve(connection: SqlConnection, new: NewRun, now: datetime) -> None:
     """Count the run against every quota that applies, or raise QuotaExceeded. Admissions of one tenant pass in turn."""
     run = new.run
     limits = await _limits(connection, run, new.key_id)
@@ -63,7 +63,7 @@ async def reserve(connection: AsyncConnection, new: NewRun, now: datetime) -> No
     )
 
 
-async def recheck(connection: AsyncConnection, run: Run, key_id: str, now: datetime) -> None:
+async def recheck(connection: SqlConnection, run: Run, key_id: str, now: datetime) -> None:
     """Raise QuotaExceeded when a run that was admitted stands above a quota by now, its own reservation included."""
     for quota in await _limits(connection, run, key_id):
         whose = _whose(quota, run, key_id)
@@ -77,7 +77,7 @@ async def recheck(connection: AsyncConnection, run: Run, key_id: str, now: datet
                 raise QuotaExceeded(quota.scope, measure, limit, spent, await _free_again(connection, whose, now))
 
 
-async def settle(connection: AsyncConnection, run_id: str, usage: Usage) -> None:
+async def settle(connection: SqlConnection, run_id: str, usage: Usage) -> None:
     """Replace a run's reservation by what it used."""
     await connection.execute(
         _SETTLE,
@@ -90,7 +90,7 @@ async def settle(connection: AsyncConnection, run_id: str, usage: Usage) -> None
     )
 
 
-async def _limits(connection: AsyncConnection, run: Run, key_id: str) -> list[Quota]:
+async def _limits(connection: SqlConnection, run: Run, key_id: str) -> list[Quota]:
     """Return the quotas that bind this run: for each scope the subject's own, else the scope's default."""
     subjects = {QuotaScope.TENANT: run.tenant, QuotaScope.USER: run.user, QuotaScope.KEY: key_id}
     found: dict[QuotaScope, Quota] = {}
@@ -103,7 +103,7 @@ async def _limits(connection: AsyncConnection, run: Run, key_id: str) -> list[Qu
     return list(found.values())
 
 
-async def _check(connection: AsyncConnection, run: Run, new: NewRun, quota: Quota, now: datetime) -> None:
+async def _check(connection: SqlConnection, run: Run, new: NewRun, quota: Quota, now: datetime) -> None:
     whose = _whose(quota, run, new.key_id)
     used = await _consumed(connection, whose, now)
     for measure, limit, wanted, spent in (
@@ -115,7 +115,7 @@ async def _check(connection: AsyncConnection, run: Run, new: NewRun, quota: Quot
             raise QuotaExceeded(quota.scope, measure, limit, spent, await _free_again(connection, whose, now))
 
 
-async def _free_again(connection: AsyncConnection, whose: Any, now: datetime) -> float:
+async def _free_again(connection: SqlConnection, whose: Any, now: datetime) -> float:
     """Return in how many seconds the oldest use leaves the window."""
     oldest = await connection.scalar(
         select(func.min(consumption.c.started_at)).where(whose, consumption.c.started_at > now - WINDOW)
@@ -139,7 +139,7 @@ def _subject(scope: QuotaScope, tenant: str, subject: str | None) -> Any:
             return whose & (consumption.c.key_id == subject)
 
 
-async def _consumed(connection: AsyncConnection, whose: Any, now: datetime) -> Consumption:
+async def _consumed(connection: SqlConnection, whose: Any, now: datetime) -> Consumption:
     row = (
         await connection.execute(
             select(

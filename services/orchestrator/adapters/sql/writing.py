@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Update, bindparam, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.chassis.database import SqlConnection
 from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
 from services.orchestrator.adapters.sql.dialect import insert_new, lease, signal, upsert
 from services.orchestrator.adapters.sql.rows import event_row, pending_json
@@ -57,7 +57,7 @@ class _Held:
 
 
 async def write(
-    connection: AsyncConnection, batch: Sequence[RunWrite], terms: LeaseTerms, now: datetime
+    connection: SqlConnection, batch: Sequence[RunWrite], terms: LeaseTerms, now: datetime
 ) -> list[WriteResult]:
     """Apply every piece that its owner may write. Contract: `RunStore.write`."""
     held = await _lock(connection, {piece.run_id for piece in batch})
@@ -85,7 +85,7 @@ async def write(
     return results
 
 
-async def _lock(connection: AsyncConnection, run_ids: set[str]) -> dict[str, _Held]:
+async def _lock(connection: SqlConnection, run_ids: set[str]) -> dict[str, _Held]:
     """Lock the rows in one order, so that two batches never wait for each other."""
     rows = await connection.execute(_FENCE, {"run_ids": list(run_ids)})
     return {row.run_id: _Held(row, row.owner, row.last_sequence) for row in rows}
@@ -99,7 +99,7 @@ def _find_repeated(held: dict[str, _Held], batch: Sequence[RunWrite]) -> None:
             run.repeated = run.repeated or run.row.last_sequence >= piece.last_sequence
 
 
-async def _judge(connection: AsyncConnection, run: _Held, piece: RunWrite) -> WriteOutcome | None:
+async def _judge(connection: SqlConnection, run: _Held, piece: RunWrite) -> WriteOutcome | None:
     """Return why the piece is not to be written, or None when it is."""
     if run.row.epoch != piece.epoch:
         return WriteOutcome.FENCED
@@ -114,7 +114,7 @@ async def _judge(connection: AsyncConnection, run: _Held, piece: RunWrite) -> Wr
     return None
 
 
-async def _earlier_outcome(connection: AsyncConnection, piece: RunWrite) -> WriteOutcome:
+async def _earlier_outcome(connection: SqlConnection, piece: RunWrite) -> WriteOutcome:
     found = await connection.scalar(_EVENT, {"run_id": piece.run_id, "sequence": piece.last_sequence})
     if found is not None:
         return WriteOutcome.WRITTEN
@@ -143,13 +143,13 @@ def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
         run.columns |= {"owner": "", "lease_until": 0, "reserved_until": run.last_sequence}
 
 
-async def _insert_events(connection: AsyncConnection, accepted: Sequence[RunWrite]) -> None:
+async def _insert_events(connection: SqlConnection, accepted: Sequence[RunWrite]) -> None:
     rows = [event_row(piece.run_id, event) for piece in accepted for event in piece.events]
     if rows:
         await connection.execute(_INSERT_EVENTS, rows)
 
 
-async def _insert_segments(connection: AsyncConnection, pieces: Sequence[RunWrite]) -> None:
+async def _insert_segments(connection: SqlConnection, pieces: Sequence[RunWrite]) -> None:
     rows = [
         {"run_id": piece.run_id, "digest": s.digest, "kind": s.kind, "content": s.content}
         for piece in pieces
@@ -160,7 +160,7 @@ async def _insert_segments(connection: AsyncConnection, pieces: Sequence[RunWrit
         await connection.execute(insert_new(connection, segments), rows)
 
 
-async def _save_checkpoints(connection: AsyncConnection, accepted: Sequence[RunWrite], now: datetime) -> None:
+async def _save_checkpoints(connection: SqlConnection, accepted: Sequence[RunWrite], now: datetime) -> None:
     last = {
         piece.run_id: {"run_id": piece.run_id, "head": piece.checkpoint.head, "saved_at": now}
         for piece in accepted
@@ -172,7 +172,7 @@ async def _save_checkpoints(connection: AsyncConnection, accepted: Sequence[RunW
         )
 
 
-async def _end(connection: AsyncConnection, row: Any, piece: RunWrite, now: datetime) -> None:
+async def _end(connection: SqlConnection, row: Any, piece: RunWrite, now: datetime) -> None:
     """Write the conversation's part of a run that ends, and settle its use."""
     assert piece.ending is not None
     if piece.usage is not None:
@@ -189,7 +189,7 @@ async def _end(connection: AsyncConnection, row: Any, piece: RunWrite, now: date
         )
 
 
-async def _update_rows(connection: AsyncConnection, touched: Sequence[_Held], terms: LeaseTerms, now: datetime) -> None:
+async def _update_rows(connection: SqlConnection, touched: Sequence[_Held], terms: LeaseTerms, now: datetime) -> None:
     """Move the rows on and extend their leases: one statement for all whose same columns change."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for run in touched:
