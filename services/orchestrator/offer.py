@@ -14,7 +14,7 @@ from services.orchestrator.domain.agent import Agent, AgentType, ToolBinding, To
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
-from services.orchestrator.tools.ports import Conditional, Provided, Tailored, Toolbox
+from services.orchestrator.tools.ports import Provided, Toolbox, is_conditional, is_tailored
 from services.orchestrator.workflow.arguments import admit
 
 _log = logging.getLogger(__name__)
@@ -96,10 +96,10 @@ class Offers:
                 withheld[name] = "the agent does not have it"
             elif name in LIBRARY and exposed.search is None and not agent.tools:
                 withheld[name] = _FETCHED
-            elif isinstance(tool, Conditional) and (why := await tool.withheld(principal)):
+            elif is_conditional(tool) and (why := await tool.withheld(principal)):
                 withheld[name] = why
             else:
-                offered.append(tool.spec_for(principal) if isinstance(tool, Tailored) else tool.definition.spec)
+                offered.append(tool.spec_for(principal) if is_tailored(tool) else tool.definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
         narrowable = {tool.definition.name for tool in tools_there if tool.definition.narrowable}
         always = self._fixed({tool.name for tool in offered} - narrowable) | {tool_choice}

@@ -28,6 +28,7 @@ from services.orchestrator.models.ports import (
     TextPiece,
     ThinkingPiece,
 )
+from services.orchestrator.models.posting import Poster
 from services.orchestrator.models.timing import CallClock
 from services.orchestrator.models.transport import ModelTransport
 from tests.support.clock import FakeClock
@@ -164,7 +165,9 @@ async def adapter(
     settings = settings_for(base_url, **fields)
     client = openai.AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0, http_client=http)
     try:
-        yield OpenAIModel(settings, dialect or ChatDialect(), client, limits or Limits(), clock or SystemClock(), later)
+        spoken = dialect or ChatDialect()
+        poster = Poster(client, http, spoken.path)
+        yield OpenAIModel(settings, spoken, poster, limits or Limits(), clock or SystemClock(), later)
     finally:
         await client.close()
 

@@ -23,6 +23,7 @@ from services.orchestrator.models.limits import Later, Limits, Watchdog, on_the_
 from services.orchestrator.models.model_settings import ModelSettings
 from services.orchestrator.models.openai_errors import from_chunk, from_client
 from services.orchestrator.models.ports import ModelReply, ModelRequest
+from services.orchestrator.models.posting import Poster
 from services.orchestrator.models.reason import reason_names
 from services.orchestrator.models.reply import ReplyBuilder
 from services.orchestrator.models.sse import EventSplitter, EventTooLarge
@@ -80,14 +81,14 @@ class OpenAIModel:
         self,
         settings: ModelSettings,
         dialect: Dialect,
-        client: openai.AsyncOpenAI,
+        poster: Poster,
         limits: Limits,
         clock: Clock,
         later: Later = on_the_loop,
     ) -> None:
         self._settings = settings
         self._dialect = dialect
-        self._client = client
+        self._poster = poster
         self._limits = limits
         self._clock = clock
         self._later = later
@@ -167,22 +168,11 @@ class OpenAIModel:
     async def _open(self, bodies: Sequence[dict[str, Any]]) -> httpx2.Response:
         for body in bodies[:-1]:
             try:
-                return await self._post(body)
+                return await self._poster.post(orjson.dumps(body))
             except (openai.BadRequestError, openai.NotFoundError):
                 # The stored response is gone or is another's: the next body carries the whole conversation.
                 continue
-        return await self._post(bodies[-1])
-
-    async def _post(self, body: dict[str, Any]) -> httpx2.Response:
-        # The generic call of the client: its typed one copies and checks the whole body again, message by message.
-        return await self._client.post(
-            self._dialect.path,
-            cast_to=httpx2.Response,
-            content=orjson.dumps(body),
-            options={"headers": {"content-type": "application/json", "accept": "text/event-stream"}},
-            stream=True,
-            stream_cls=openai.AsyncStream[Any],
-        )  # type: ignore[return-value]  # `cast_to` a response gives the response itself
+        return await self._poster.post(orjson.dumps(bodies[-1]))
 
     def _as_error(self, failure: Exception, reply: ReplyBuilder) -> ModelError:
         model = self._settings.model_id

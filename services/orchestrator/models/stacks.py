@@ -84,17 +84,19 @@ class Stacks:
 
         from services.orchestrator.models.chat_dialect import ChatDialect
         from services.orchestrator.models.openai_model import OpenAIModel
+        from services.orchestrator.models.posting import Poster
         from services.orchestrator.models.responses_dialect import ResponsesDialect
 
+        http = self._operators_http if settings.owner == OPERATOR else self._users_http
         client = openai.AsyncOpenAI(
             base_url=settings.base_url,
             # The client insists on a key; servers without keys ignore it.
             api_key=str(settings.api_key) or "none",
             max_retries=0,
-            http_client=self._operators_http if settings.owner == OPERATOR else self._users_http,
+            http_client=http,
         )
         dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
-        return OpenAIModel(settings, dialect, client, self._limits, self._clock)
+        return OpenAIModel(settings, dialect, Poster(client, http, dialect.path), self._limits, self._clock)
 
 
 def load_client() -> None:

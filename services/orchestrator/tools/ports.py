@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from services.chassis.identity import Principal
 from services.orchestrator.domain.agent import Searching
@@ -198,6 +199,21 @@ class Tailored(Protocol):
     def spec_for(self, principal: Principal) -> ToolSpec:
         """Return the tool as the model of `principal` sees it, under the same name."""
         ...
+
+
+def is_conditional(tool: Tool) -> TypeGuard[Conditional]:
+    """Whether the tool says for whom it is there. For hot paths: to look for a protocol's methods is slow."""
+    return _implements(type(tool), Conditional)
+
+
+def is_tailored(tool: Tool) -> TypeGuard[Tailored]:
+    """Whether the tool looks different to different principals. For hot paths, as `is_conditional`."""
+    return _implements(type(tool), Tailored)
+
+
+@lru_cache
+def _implements(kind: type, protocol: type) -> bool:
+    return issubclass(kind, protocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
