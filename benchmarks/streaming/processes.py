@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 START_SECONDS = 120.0
+# A server is idle that uses no more than this share of a core during three looks.
+IDLE_SHARE = 0.1
+LOOK_SECONDS = 0.5
 
 
 def on_core(core: int | None) -> list[str]:
@@ -98,6 +101,7 @@ def started(
     tree = Tree(process=process)
     try:
         _wait_for(ready, process, log)
+        _settle(tree)
         yield tree
     finally:
         tree.stop()
@@ -117,6 +121,16 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         else:
             return
     raise SystemExit(f"the server did not start:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def _settle(tree: Tree) -> None:
+    """Wait until the server has done what it does once after its start, such as warming a pool."""
+    deadline = time.monotonic() + START_SECONDS
+    quiet, used = 0, tree.cpu()
+    while quiet < 3 and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        before, used = used, tree.cpu()
+        quiet = quiet + 1 if used - before < IDLE_SHARE * LOOK_SECONDS else 0
 
 
 def _status(pid: int) -> list[str]:
