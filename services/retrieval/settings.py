@@ -93,7 +93,8 @@ class Settings:
     # Largest file, and most text of one document.
     max_file_bytes: int = 512 * 2**20
     max_characters: int = 512 * 2**20
-    # Time and memory of one parser; one that needs more is ended and its document fails.
+    # Time and memory of one parser; one that needs more is ended and its document fails. Cutting a large file may take
+    # longer: a second for every 100,000 characters.
     parse_seconds: float = 120.0
     parse_memory_bytes: int = 2 * 2**30
     # Size of a block that a model reads, and of a chunk that is searched; at most half as large.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -122,6 +124,39 @@ async def test_a_kill_during_ingest_loses_and_doubles_nothing(folder: Path, kill
     assert len({row["chunk_id"] for row in rows}) == len(rows) == (await _chunks(folder, source))
     assert len({row["passage_id"] for row in rows}) == passages
     assert list((folder / "data" / "retrieval" / "staging").iterdir()) == []
+
+
+async def test_a_kill_in_the_middle_of_a_large_file_loses_and_doubles_nothing(folder: Path) -> None:
+    platform = test_platform()
+    book = "".join(f"Rule {n}: the tariff of rule {n} is {n} euro. " * 20 + "\n\n" for n in range(3_000))
+    async with process(folder, platform, embedder="none") as first:
+        source = (await first.retrieval.create("rules")).source_id
+        uploading = asyncio.create_task(first.retrieval.ingest("rules", {"book.txt": book}))
+        while not _stored(folder):
+            await asyncio.sleep(0.01)
+        await first.kill()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await uploading
+    stored = _stored(folder)
+
+    async with process(folder, platform, embedder="none") as second:
+        document = (await settled(second.retrieval, "rules", 1))["book.txt"]
+        found = await second.retrieval.search("tariff of rule 2999", top_k=1)
+
+    assert 0 < stored < document.passages == _stored(folder)
+    assert "Rule 2999" in found.hits[0].text
+    index = await LanceIndex.open(folder / "data" / "retrieval" / "lance")
+    rows = (await (await index._words()).query().select(["chunk_id", "passage_id"]).to_arrow()).to_pylist()
+    await index.close()
+    assert len({row["chunk_id"] for row in rows}) == len(rows) == (await _chunks(folder, source))
+    assert len({row["passage_id"] for row in rows}) == document.passages
+    assert list((folder / "data" / "retrieval" / "staging").iterdir()) == []
+
+
+def _stored(folder: Path) -> int:
+    """Return how many passages the catalogue holds, published or not."""
+    with contextlib.closing(sqlite3.connect(folder / "data" / "retrieval.sqlite3")) as catalogue:
+        return int(catalogue.execute("SELECT count(*) FROM passages").fetchone()[0])
 
 
 async def _chunks(folder: Path, source: str) -> int:

@@ -6,18 +6,24 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer every line of standard input until it ends. Whatever the work prints goes to standard error."""
+    stream(lambda request: (answer(request),))
+
+
+def stream(answers: Callable[[bytes], Iterable[bytes]]) -> None:
+    """Answer every line with as many as there are; each is made when the parent has taken enough of those before."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
-        replies.write(answer(requests.get()) + b"\n")
-        replies.flush()
+        for reply in answers(requests.get()):
+            replies.write(reply + b"\n")
+            replies.flush()
 
 
 def _read(requests: queue.SimpleQueue[bytes]) -> None:

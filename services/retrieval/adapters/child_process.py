@@ -1,6 +1,7 @@
-"""A helper process that answers one request line with one reply line, for work that must not share our process.
+"""A helper process that answers a request line with reply lines, for work that must not share our process.
 
-It is started when first needed, killed when a reply takes too long, and started anew after that.
+It is started when first needed, killed when a reply takes too long or is not wanted any more, and started anew after
+that.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import contextlib
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 MAX_LINE = 64 * 1024 * 1024
+# Whatever a killed helper had written is read within this.
+LEFT_OVER_SECONDS = 1.0
 
 
 class ChildDied(Exception):
@@ -23,8 +26,41 @@ class ChildDied(Exception):
         self.status = status
 
 
+class ReplyTooLong(Exception):
+    """The process wrote a longer line than it may."""
+
+
+class Conversation:
+    """One request and its reply, line by line. Whoever reads the last line says so, or the helper is killed."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.complete = False
+
+    async def send(self, request: bytes) -> None:
+        """Send the request."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(request + b"\n")
+            await self._process.stdin.drain()
+
+    async def line(self) -> bytes:
+        """Return the next line of the reply, or raise ChildDied or ReplyTooLong."""
+        assert self._process.stdout is not None
+        try:
+            line = await self._process.stdout.readline()
+        except ValueError:
+            raise ReplyTooLong from None
+        if not line.endswith(b"\n"):
+            raise ChildDied(await self._process.wait())
+        return line
+
+
 class ChildProcess:
-    """One helper, one request at a time. `retire_after` requests it is replaced, which bounds what it may leak."""
+    """One helper, one request at a time. `retire_after` requests it is replaced, which bounds what it may leak.
+
+    A reply's line has at most `longest` bytes, and the helper is at most twice that ahead of whoever reads.
+    """
 
     def __init__(
         self,
@@ -33,52 +69,52 @@ class ChildProcess:
         *,
         extra: Mapping[str, str] | None = None,
         retire_after: int = 0,
+        longest: int = MAX_LINE,
     ) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
         self._extra = dict(extra or {})
         self._retire_after = retire_after
+        self._longest = longest
         self._process: Process | None = None
         self._served = 0
         self._turn = asyncio.Lock()
 
     async def ask(self, request: bytes, limit: float) -> bytes:
-        """Send one line and return the reply; TimeoutError after `limit` seconds, ChildDied when it ended."""
+        """Send one line and return the one that comes back; TimeoutError after `limit` seconds, ChildDied when it
+        ended.
+        """
+        async with self.converse() as conversation:
+            async with asyncio.timeout(limit):
+                await conversation.send(request)
+                reply = await conversation.line()
+            conversation.complete = True
+            return reply
+
+    @contextlib.asynccontextmanager
+    async def converse(self) -> AsyncIterator[Conversation]:
+        """Hold the helper for one request, however many lines its reply has."""
         async with self._turn:
-            process = await self._running()
-            replied = False
+            conversation = Conversation(await self._running())
             try:
-                reply = await asyncio.wait_for(self._exchange(process, request), limit)
-                replied = True
+                yield conversation
             finally:
-                # After a time-out or a cancellation the next line would answer the wrong question.
-                if not replied:
+                # What is left of a reply would answer the next question.
+                if not conversation.complete:
                     await self._kill()
             self._served += 1
             if self._retire_after and self._served >= self._retire_after:
                 await self._kill()
-            return reply
 
     async def close(self) -> None:
         """End the process."""
         async with self._turn:
             await self._kill()
 
-    async def _exchange(self, process: Process, request: bytes) -> bytes:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(ConnectionError):
-            process.stdin.write(request + b"\n")
-            await process.stdin.drain()
-        reply = await process.stdout.readline()
-        if not reply.endswith(b"\n"):
-            raise ChildDied(await process.wait())
-        return reply
-
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
             self._served = 0
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE, env=self._environment()
+                *self._command, stdin=PIPE, stdout=PIPE, limit=self._longest, env=self._environment()
             )
         return self._process
 
@@ -88,6 +124,12 @@ class ChildProcess:
             return
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        assert process.stdout is not None
+        # A pipe that is not read to its end is never closed.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEFT_OVER_SECONDS):
+                while await process.stdout.read(self._longest):
+                    pass
         await process.wait()
 
     def _environment(self) -> dict[str, str]:

@@ -61,7 +61,10 @@ class _Source(FreshChunks[IndexedChunk]):
         number = self._take(chunk)
         self._lengths.append(len(terms))
         for term, times in Counter(terms).items():
-            numbers, counts = self._postings.setdefault(term, (array("I"), array("f")))
+            posting = self._postings.get(term)
+            if posting is None:
+                posting = self._postings[term] = (array("I"), array("f"))
+            numbers, counts = posting
             numbers.append(number)
             counts.append(times)
 

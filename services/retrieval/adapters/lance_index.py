@@ -57,7 +57,7 @@ FOLD_BESIDE = 10_000
 KEEP_VERSIONS = timedelta(minutes=1)
 KEEP_FOR_ROWS = 100_000
 # Chunks taken up into memory between two turns of the event loop.
-SLICE = 50
+SLICE = 10
 # LanceDB works in as many threads as there are cores but two, at least one: on a small machine every search then waits
 # behind a fold's pieces. Threads that share the cores do not.
 THREADS = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,3 +37,28 @@ class Parsed:
     title: str
     blocks: Iterator[Block]
     remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainText:
+    """The text of a file, its blocks separated by blank lines; `truncated` when it has more than was asked for.
+
+    `media_type` and `title` are those of Parsed.
+    """
+
+    media_type: str
+    title: str
+    text: str
+    truncated: bool
+
+
+def plain(parsed: Parsed, blocks: Iterable[Block], most: int) -> PlainText:
+    """Return at most `most` characters of the blocks. They are read to their end: what is wrong there is found."""
+    texts: list[str] = []
+    size = 0
+    for block in blocks:
+        if size <= most:
+            texts.append(block.text)
+            size += len(block.text) + 2
+    text = "\n\n".join(texts)
+    return PlainText(media_type=parsed.media_type, title=parsed.title, text=text[:most], truncated=len(text) > most)

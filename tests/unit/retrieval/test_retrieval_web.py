@@ -7,11 +7,11 @@ import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
+from services.retrieval.adapters.parsers.parsing_children import Limits
 from services.retrieval.adapters.parsers.process import ProcessParser
 from services.retrieval.adapters.web.addresses import is_public
 from services.retrieval.adapters.web.checked_transport import CheckedTransport, resolve
@@ -106,7 +106,7 @@ async def fetcher(
     max_bytes: int = 100_000,
     seconds: float = 30,
 ) -> AsyncIterator[HttpPageFetcher]:
-    parser = ProcessParser(workers=1, seconds=30, memory_bytes=2**31, max_characters=10**6)
+    parser = ProcessParser(Limits(seconds=30, memory_bytes=2**31, max_characters=10**6), workers=1)
     transport = CheckedTransport(allowed=LOOPBACK if allowed else (), resolver=resolver)  # type: ignore[arg-type]
     client = httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=False)
     opened = HttpPageFetcher(client, parser, FetchLimits(seconds=seconds, max_bytes=max_bytes), FakeClock())
@@ -262,39 +262,3 @@ async def test_duckduckgo_gives_hits_and_tells_a_refusal_from_nothing_found() ->
 
     assert (hit.title, hit.url, hit.text, hit.kind) == ("A title", "https://a.example", "What it says", HitKind.WEB)
     assert (nothing, asked) == ([], ["/html/"] * 3)
-
-
-# --- The parsing process ---------------------------------------------------------------------------------------------
-async def test_a_file_that_takes_too_long_ends_its_parser_alone(tmp_path: Path) -> None:
-    from services.retrieval.domain.errors import UnreadableFile
-
-    slow = tmp_path / "slow"
-    slow.write_text("# heading\n\ntext\n" * 400_000)
-    quick = tmp_path / "quick"
-    quick.write_text("text")
-    parser = ProcessParser(workers=1, seconds=0.4, memory_bytes=2**31, max_characters=10**9)
-    try:
-        with pytest.raises(UnreadableFile) as refused:
-            await parser.parse(slow, "slow.md")
-        parser._seconds = 60
-        parsed = await parser.parse(quick, "quick.md")
-        assert [block.text for block in parsed.blocks] == ["text"]
-    finally:
-        await parser.close()
-
-    assert refused.value.reason == "TOO_SLOW"
-
-
-async def test_a_file_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
-    from services.retrieval.domain.errors import UnreadableFile
-
-    big = tmp_path / "big"
-    big.write_text("word " * 40_000_000)
-    parser = ProcessParser(workers=1, seconds=60, memory_bytes=400 * 2**20, max_characters=10**9)
-    try:
-        with pytest.raises(UnreadableFile) as refused:
-            await parser.parse(big, "big.md")
-    finally:
-        await parser.close()
-
-    assert refused.value.reason == "TOO_LARGE"

@@ -29,10 +29,12 @@ from services.orchestrator.tools.openapi.document import DocumentInvalid
 from services.orchestrator.tools.openapi.document import parse as parse_openapi
 from services.orchestrator.workflow.problems import WorkflowInvalid
 from services.orchestrator.workflow.validate import checked
+from services.retrieval.adapters.parsers.exchange import LinksJob, pack_job, unpack_links
 from services.retrieval.adapters.parsers.links import links
-from services.retrieval.adapters.parsers.worker import answer
+from services.retrieval.adapters.parsers.worker import answers
 from services.retrieval.adapters.web.http_reader import HttpReader
 from services.retrieval.adapters.web.providers import BraveSearch, SearxngSearch, TavilySearch
+from services.retrieval.domain.errors import UnreadableFile
 from services.retrieval.domain.sites import followed
 from tests.support.hostile import HOSTILE, TEXTS, WRONG, shaped, taking_anything
 
@@ -231,9 +233,10 @@ def page_links(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        job = {"path": str(path), "links": "http://site.test/start"}
-        told = json.loads(answer(json.dumps(job).encode()))
-        followed(told.get("found", ()), job["links"], "site.test")
+        job = LinksJob(path=str(path), url="http://site.test/start")
+        (line,) = answers(pack_job(job))
+        with suppress(UnreadableFile):
+            followed(unpack_links(line).found, job.url, "site.test")
 
 
 def website(text: str) -> None:

@@ -38,15 +38,40 @@ from services.orchestrator.models.prompted_calls import CallFilter, read_calls
 from services.orchestrator.models.reply import ReplyBuilder
 from services.orchestrator.models.structured import read_value
 from services.orchestrator.models.think import ThinkSplitter
-from services.retrieval.adapters.parsers.worker import answer
+from services.retrieval.adapters.parsers.exchange import (
+    CutJob,
+    Intake,
+    Nonsense,
+    pack_job,
+    unpack_head,
+    unpack_links,
+    unpack_sizes,
+    unpack_text,
+)
+from services.retrieval.adapters.parsers.worker import answers
+from services.retrieval.chunk import Cutting
+from services.retrieval.domain.errors import UnreadableFile
 from services.sandbox.inside import frames
 from tests.support import retrieval_files
 from tests.support.fake_backends import gateway_suite
-from tests.support.hostile import BYTES, HOSTILE, TEXTS, taking_anything
+from tests.support.hostile import BYTES, HOSTILE, TEXTS, WRONG, shaped, taking_anything
 from tests.support.platform import KEY
 from tests.support.upstream_models import SEARCH
 
 SCHEMA = SEARCH.parameters_json
+CHILD = st.lists(st.integers(-1, 9) | st.text(max_size=3) | WRONG, min_size=4, max_size=6)
+PORTION = st.tuples(
+    st.integers(-1, 9) | WRONG, st.text(max_size=9) | WRONG, st.lists(CHILD | WRONG, max_size=2) | WRONG
+)
+PARCEL = shaped(
+    {
+        "portions": st.lists(PORTION | WRONG, max_size=2),
+        "terms": st.dictionaries(st.text(max_size=3), st.integers(-1, 3) | WRONG, max_size=3),
+        "reason": st.text(max_size=3),
+        "message": st.text(max_size=3),
+    }
+)
+PARCELS = PARCEL.map(lambda parcel: json.dumps(parcel).encode())
 
 
 def base64url(data: bytes) -> str:
@@ -136,6 +161,12 @@ def continuation(data: bytes) -> None:
         decode_continuation(data, {})
 
 
+def parsing_process(data: bytes) -> None:
+    for read in (unpack_head, unpack_text, unpack_sizes, unpack_links, Intake(1000).take):
+        with suppress(Nonsense, UnreadableFile):
+            read(data)
+
+
 TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], None]]] = {
     "arguments of a call": (BYTES, arguments),
     "schema of a tool": (BYTES, schema),
@@ -145,6 +176,7 @@ TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], None]]] = {
     "thinking in text": (TEXTS, thinking),
     "citations": (TEXTS, citations),
     "frame of the sandbox": (BYTES.map(lambda data: len(data).to_bytes(4, "little") + data) | BYTES, frame),
+    "line of a parsing process": (BYTES | PARCELS, parsing_process),
     "page token": (TEXTS | BYTES.map(base64url), page_token),
     "service token": (TEXTS, identity),
     "signed link": (TEXTS | st.tuples(BYTES, BYTES).map(lambda p: ".".join(map(base64url, p))), link),
@@ -169,7 +201,7 @@ def attack(name: str, examples: int, *, known: bool) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_anything_is_read_or_refused(name: str) -> None:
     _, target = TARGETS[name]
-    takes_bytes = target in {arguments, schema, chat_chunk, frame, continuation}
+    takes_bytes = target in {arguments, schema, chat_chunk, frame, parsing_process, continuation}
     for text in HOSTILE:
         data = text.encode("utf-8", "surrogatepass")
         target(data if takes_bytes else text)
@@ -212,9 +244,16 @@ FILES: dict[str, bytes] = {
 def parse(folder: Path, name: str, content: bytes) -> None:
     path = folder / name
     path.write_bytes(content)
-    job = {"path": str(path), "name": name, "out": str(folder / "out"), "max_characters": 100_000}
-    reply = json.loads(answer(json.dumps(job).encode()))
-    assert reply == {} or reply["message"], reply
+    lines = answers(pack_job(CutJob(path=str(path), name=name, max_characters=100_000, sizes=Cutting())))
+    try:
+        unpack_head(next(lines))
+        intake = Intake(100_000)
+        while intake.take(next(lines)) is not None:
+            pass
+    except UnreadableFile as refusal:
+        assert refusal.reason
+        assert refusal.message
+    assert next(lines, None) is None
 
 
 @st.composite

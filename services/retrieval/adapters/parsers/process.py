@@ -3,105 +3,82 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from services.retrieval.adapters.child_process import ChildDied, ChildProcess
+from services.retrieval.adapters.parsers.exchange import (
+    Job,
+    LinksJob,
+    PagesJob,
+    TextJob,
+    unpack_links,
+    unpack_sizes,
+    unpack_text,
+)
+from services.retrieval.adapters.parsers.parsing_children import (
+    Limits,
+    ended_by_refusal,
+    first_line,
+    parsing_pool,
+    told_of,
+)
 from services.retrieval.domain.errors import UnreadableFile
 from services.retrieval.domain.sites import PageLinks
-from services.retrieval.domain.text import Block, BlockKind, Parsed
+from services.retrieval.domain.text import PlainText
 
-WORKER = "services.retrieval.adapters.parsers.worker"
-# Parsers' libraries leak a little; a fresh process now and then costs 0.2 s.
-RETIRE_AFTER = 200
+Reply = TypeVar("Reply")
+# Somebody waits for what these read, but a search goes first.
+NICE = 5
 
 
 class ProcessParser:
-    """Implements the port Parser with `workers` processes, each of at most `memory_bytes`, `seconds` for a file."""
+    """Implements the ports Parser, Renderer and LinkParser with at most `workers` processes.
 
-    def __init__(self, *, workers: int, seconds: float, memory_bytes: int, max_characters: int) -> None:
-        self._seconds = seconds
-        self._max_characters = max_characters
-        self._children = [ChildProcess(WORKER, [str(memory_bytes)], retire_after=RETIRE_AFTER) for _ in range(workers)]
-        self._idle: asyncio.Queue[ChildProcess] = asyncio.Queue()
-        for child in self._children:
-            self._idle.put_nowait(child)
+    They are not those that cut documents: an attachment must not wait for a book.
+    """
 
-    async def parse(self, path: Path, name: str) -> Parsed:
-        """Return the text of the file; its blocks are read from disk as they are taken."""
-        out = path.with_name(f"{path.name}.blocks")
-        job = {
-            "path": str(path),
-            "name": name,
-            "out": str(out),
-            "max_characters": self._max_characters,
-        }
-        child = await self._idle.get()
-        try:
-            reply = json.loads(await child.ask(json.dumps(job).encode(), self._seconds))
-            if reply:
-                raise UnreadableFile(reply["reason"], reply["message"])
-            return await asyncio.to_thread(_open, out)
-        except TimeoutError:
-            raise UnreadableFile("TOO_SLOW", f"reading the file took longer than {self._seconds:g} seconds") from None
-        except ChildDied:
-            raise UnreadableFile("TOO_LARGE", "reading the file needed more memory than one file may take") from None
-        finally:
-            self._idle.put_nowait(child)
-            # An open file stays readable after it is unlinked, and nothing is left behind when we are killed later.
-            await asyncio.to_thread(out.unlink, missing_ok=True)
+    def __init__(self, limits: Limits, *, workers: int) -> None:
+        self._limits = limits
+        self._pool = parsing_pool(limits, workers, nice=NICE)
+
+    async def text(self, path: Path, name: str, most: int) -> PlainText:
+        job = TextJob(path=str(path), name=name, max_characters=self._limits.max_characters, most=most)
+        return await self._ask("reading the file", job, unpack_text)
 
     async def render(self, path: Path, most: int) -> list[bytes]:
         """Return the first `most` pages of a PDF as PNG; none for any other file, or one that cannot be rendered."""
         out = path.with_name(f"{path.name}.pages")
-        job = {"path": str(path), "out": str(out), "pages": most}
-        child = await self._idle.get()
         try:
-            reply = json.loads(await child.ask(json.dumps(job).encode(), self._seconds))
-            return await asyncio.to_thread(_cut, out, reply.get("sizes", []))
-        except (TimeoutError, ChildDied):
+            job = PagesJob(path=str(path), out=str(out), most=most)
+            sizes = await self._ask("rendering the file", job, unpack_sizes)
+            return await asyncio.to_thread(_pictures, out, sizes)
+        except UnreadableFile:
             return []
         finally:
-            self._idle.put_nowait(child)
             await asyncio.to_thread(out.unlink, missing_ok=True)
 
     async def links(self, path: Path, url: str) -> PageLinks:
         """Return where the page in this file leads, or raise UnreadableFile."""
-        child = await self._idle.get()
-        try:
-            reply = json.loads(await child.ask(json.dumps({"path": str(path), "links": url}).encode(), self._seconds))
-        except (TimeoutError, ChildDied):
-            raise UnreadableFile("TOO_SLOW", "reading the links of the page took too much time or memory") from None
-        finally:
-            self._idle.put_nowait(child)
-        if "reason" in reply:
-            raise UnreadableFile(reply["reason"], reply["message"])
-        return PageLinks(
-            found=tuple(reply["found"]), keep=reply["keep"], follow=reply["follow"], sitemap=reply["sitemap"]
-        )
+        return await self._ask("reading the links of the page", LinksJob(path=str(path), url=url), unpack_links)
 
     async def close(self) -> None:
         """End the processes."""
-        for child in self._children:
-            await child.close()
+        await self._pool.close()
+
+    async def _ask(self, doing: str, job: Job, unpack: Callable[[bytes], Reply]) -> Reply:
+        seconds = self._limits.seconds
+        with told_of(doing, seconds):
+            async with self._pool.one() as child, child.converse() as conversation:
+                line = await first_line(conversation, job, seconds)
+                with ended_by_refusal(conversation):
+                    reply = unpack(line)
+                conversation.complete = True
+                return reply
 
 
-def _cut(out: Path, sizes: list[int]) -> list[bytes]:
+def _pictures(out: Path, sizes: list[int]) -> list[bytes]:
     if not sizes:
         return []
     with out.open("rb") as file:
         return [file.read(size) for size in sizes]
-
-
-def _open(out: Path) -> Parsed:
-    file = out.open(encoding="utf-8")
-    media_type, title, remark = json.loads(file.readline())
-
-    def blocks() -> Iterator[Block]:
-        with file:
-            for line in file:
-                kind, level, page, text = json.loads(line)
-                yield Block(text=text, kind=BlockKind(kind), level=level, page=page)
-
-    return Parsed(media_type=media_type, title=title, blocks=blocks(), remark=remark)

@@ -1,49 +1,76 @@
-"""The parsing process: reads one job a line, writes the text of the file beside it as JSON lines.
+"""The parsing process: `python -m services.retrieval.adapters.parsers.worker MEMORY_BYTES NICE`.
 
-`python -m services.retrieval.adapters.parsers.worker MEMORY_BYTES`. A job is {"path", "name", "out"}; the reply is {}
-or {"reason", "message"}. The output holds [media_type, title, remark] and then [kind, level, page, text] for each
-block. A job with "pages" renders that many pages of a PDF instead: the reply is {"sizes"}, the output one PNG behind
-the other. A job with "links", the address that answered the file, has as its reply where the page leads (PageLinks).
+It reads jobs and writes replies (`exchange`). What it writes of a document waits in the pipe until the service takes
+it, so it is never far ahead.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import resource
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from services.retrieval.adapters import child_loop
+from services.retrieval.adapters.parsers import exchange
 from services.retrieval.adapters.parsers.detect import parser_for, remark
+from services.retrieval.adapters.parsers.exchange import CutJob, Job, LinksJob, PagesJob, TextJob
+from services.retrieval.adapters.parsers.spool import bounded, spooled
 from services.retrieval.domain.errors import UnreadableFile
-from services.retrieval.domain.text import Parsed
+from services.retrieval.domain.text import Parsed, plain
+from services.retrieval.portions import head_of, parcels
 
 TOO_MUCH_MEMORY = UnreadableFile("TOO_LARGE", "reading the file needs more memory than one file may take")
+TOO_DEEP = UnreadableFile("UNSUPPORTED_DOCUMENT", "the file nests too deeply")
 
 
-def answer(line: bytes) -> bytes:
-    """Do one job and return the reply."""
-    job = json.loads(line)
+def answers(line: bytes) -> Iterator[bytes]:
+    """Do one job and yield the lines of its reply, the last of them a refusal when the file cannot be read."""
     try:
-        if "links" in job:
-            return _links(Path(job["path"]), job["links"])
-        if "pages" in job:
-            return json.dumps({"sizes": _render(Path(job["path"]), Path(job["out"]), job["pages"])}).encode()
-        parsed = _parse(Path(job["path"]), job["name"])
-        _write(parsed, Path(job["out"]), job["max_characters"])
+        yield from _answers(exchange.unpack_job(line))
     except UnreadableFile as refusal:
-        return json.dumps({"reason": refusal.reason, "message": refusal.message}).encode()
+        yield exchange.pack_refusal(refusal)
     except MemoryError:
-        return json.dumps({"reason": TOO_MUCH_MEMORY.reason, "message": TOO_MUCH_MEMORY.message}).encode()
+        yield exchange.pack_refusal(TOO_MUCH_MEMORY)
     except RecursionError:
-        return json.dumps({"reason": "UNSUPPORTED_DOCUMENT", "message": "the file nests too deeply"}).encode()
+        yield exchange.pack_refusal(TOO_DEEP)
     except Exception as fault:  # noqa: BLE001  # a parser's fault over hostile input concerns this file alone
         told = f"the file is damaged or of another kind than its name says ({type(fault).__name__})"
-        return json.dumps({"reason": "UNSUPPORTED_DOCUMENT", "message": told}).encode()
-    return b"{}"
+        yield exchange.pack_refusal(UnreadableFile("UNSUPPORTED_DOCUMENT", told))
+
+
+def _answers(job: Job) -> Iterator[bytes]:
+    match job:
+        case CutJob():
+            yield from _cut(job)
+        case TextJob():
+            parsed = _parse(Path(job.path), job.name)
+            yield exchange.pack_text(plain(parsed, bounded(parsed.blocks, job.max_characters), job.most))
+        case PagesJob():
+            yield exchange.pack_sizes(_render(Path(job.path), Path(job.out), job.most))
+        case LinksJob():
+            from services.retrieval.adapters.parsers.links import links
+
+            yield exchange.pack_links(links(Path(job.path), job.url))
+
+
+def _cut(job: CutJob) -> Iterator[bytes]:
+    path = Path(job.path)
+    parsed = _parse(path, job.name)
+    head = head_of(parsed, job.name)
+    with spooled(bounded(parsed.blocks, job.max_characters), path.parent) as blocks:
+        del parsed
+        yield exchange.pack_head(head)
+        empty = True
+        for parcel in parcels(blocks, head, job.name, job.sizes):
+            empty = False
+            yield exchange.pack_parcel(parcel)
+    if empty:
+        raise UnreadableFile("EMPTY", "the file holds no text")
+    yield exchange.END
 
 
 def _parse(path: Path, name: str) -> Parsed:
@@ -51,12 +78,6 @@ def _parse(path: Path, name: str) -> Parsed:
     module = importlib.import_module(f"services.retrieval.adapters.parsers.{kind}")
     parsed: Parsed = module.parse(path, name)
     return replace(parsed, remark=remark(kind, name))
-
-
-def _links(path: Path, url: str) -> bytes:
-    from services.retrieval.adapters.parsers.links import links
-
-    return json.dumps(asdict(links(path, url))).encode()
 
 
 def _render(path: Path, out: Path, most: int) -> list[int]:
@@ -67,26 +88,13 @@ def _render(path: Path, out: Path, most: int) -> list[int]:
         return [file.write(picture) for picture in render.pages(path, most)]
 
 
-def _write(parsed: Parsed, out: Path, max_characters: int) -> None:
-    characters = 0
-    with out.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(json.dumps([parsed.media_type, parsed.title, parsed.remark]) + "\n")
-        for block in parsed.blocks:
-            characters += len(block.text)
-            if characters > max_characters:
-                raise UnreadableFile("TOO_LARGE", f"the file holds more than {max_characters:,} characters of text")
-            file.write(json.dumps([block.kind, block.level, block.page, block.text], ensure_ascii=False) + "\n")
-    if not characters:
-        raise UnreadableFile("EMPTY", "the file holds no text")
-
-
 def main() -> None:
     """Limit this process and serve."""
-    memory = int(sys.argv[1])
+    memory, nice = map(int, sys.argv[1:3])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)
-    child_loop.serve(answer)
+    os.nice(nice)
+    child_loop.stream(answers)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from services.retrieval.ports import Page, Parser
 
 CACHE_SECONDS = 600.0
 CACHED_PAGES = 128
+# More than anybody may ask for of one page.
+MOST_CHARACTERS = 1_000_000
 _SUFFIXES = {
     "text/html": ".html",
     "application/xhtml+xml": ".html",
@@ -66,8 +68,7 @@ class HttpPageFetcher:
             path = Path(folder) / "page"
             await asyncio.to_thread(path.write_bytes, answer.body)
             try:
-                parsed = await self._parser.parse(path, f"page{suffix}")
-                blocks = await asyncio.to_thread(list, parsed.blocks)
+                found = await self._parser.text(path, f"page{suffix}", MOST_CHARACTERS)
             except UnreadableFile as refusal:
                 raise PageUnavailable(f"'{url}' cannot be read: {refusal.message}") from None
-        return Page(url=answer.url, title=parsed.title, text="\n\n".join(block.text for block in blocks))
+        return Page(url=answer.url, title=found.title, text=found.text)
