@@ -49,7 +49,7 @@ def start_upstream(core: int | None) -> tuple[subprocess.Popen[str], int]:
 class Direct:
     """The stock client in a process of its own."""
 
-    def __init__(self, port: int, core: int) -> None:
+    def __init__(self, port: int, core: int | None) -> None:
         command = [*on_core(core), sys.executable, "-m", "benchmarks.streaming.direct", str(port)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

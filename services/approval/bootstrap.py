@@ -46,6 +46,8 @@ MIGRATIONS = "services.approval:migrations"
 # The audit log trails by this much: its transactions would otherwise stand in the way of the next decision's.
 # Whoever reads it has it brought up to date first.
 AUDIT_GATHER = 0.2
+# And the feed by this: whoever asked or decided has the answer before others are told.
+FEED_GATHER = 0.002
 # How often changes that everybody has worked off are thrown away, and how often the pending ones are counted.
 PRUNE_INTERVAL = 600.0
 COUNT_INTERVAL = 15.0
@@ -103,7 +105,7 @@ class Parts:
         chores = [
             *self.bell_chores,
             Chore(name="sweep", wait=every(self.settings.sweep_interval.total_seconds()), step=self.records.sweep),
-            Chore(name="feed", wait=on_bell(self.bell, poll), step=self.feed.deliver),
+            Chore(name="feed", wait=on_bell(self.bell, poll, gather=FEED_GATHER), step=self.feed.deliver),
             Chore(name="audit", wait=on_bell(self.bell, poll, gather=AUDIT_GATHER), step=self.audit.append),
             Chore(name="prune", wait=every(PRUNE_INTERVAL), step=self.prune),
             Chore(name="count", wait=every(COUNT_INTERVAL), step=self.approvals.observe_waiting),

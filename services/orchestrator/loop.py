@@ -131,8 +131,9 @@ class Loop:
             return LoopEnd.ANSWERED
         progress.round += 1
         progress.phase = Phase.ROUND_START
-        # Effects were saved when they happened; what this adds is read again after a crash.
-        leg.save()
+        # Effects were saved when they happened; what this adds is read again after a crash. The next call's first event
+        # takes it along.
+        leg.save(patient=True)
         return None
 
 

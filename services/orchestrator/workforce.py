@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 # Where the next thing a run or a step does is to call the model.
 _SPEAKING = (Phase.ROUND_START, Phase.CLOSING)
 NO_RECORDS: Mapping[str, ApprovalRecord] = {}
+# Turns of the event loop until a decision is sent; what is read beside it should not hold it up.
+SENDING = 8
 _INTERRUPTED = "The service was interrupted; the answer starts again."
 
 
@@ -117,7 +119,7 @@ class Workforce:
         if run_id in self._expected or run_id in self._jobs:
             yield
             return
-        saved = asyncio.create_task(self._saved(run_id), name=f"saved state of {run_id}")
+        saved = asyncio.create_task(self._saved_soon(run_id), name=f"saved state of {run_id}")
         expected = self._expected[run_id] = _Expected(saved=saved)
         try:
             yield
@@ -188,6 +190,11 @@ class Workforce:
             if not reading.cancelled() and not reading.exception() and reading.result().epoch + 1 == journal.epoch:
                 return reading.result()
         return await self._saved(journal.run_id)
+
+    async def _saved_soon(self, run_id: str) -> _Saved:
+        for _ in range(SENDING):
+            await asyncio.sleep(0)
+        return await self._saved(run_id)
 
     async def _saved(self, run_id: str) -> _Saved:
         state = await self._store.load_checkpoint(run_id)

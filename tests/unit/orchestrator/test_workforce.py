@@ -18,7 +18,7 @@ from services.orchestrator.domain.state import Phase
 from services.orchestrator.journal.ports import SavedState, StoreUnavailable
 from services.orchestrator.runner import LegEnd, Start
 from services.orchestrator.slots import FairSlots, SlotLimits
-from services.orchestrator.workforce import Workforce
+from services.orchestrator.workforce import SENDING, Workforce
 from tests.support.clock import FakeClock, SequentialIds
 from tests.support.orchestrator_kit import START, bench
 
@@ -164,7 +164,8 @@ async def test_the_state_of_an_expected_run_is_read_before_it_is_claimed_and_onc
     force = workforce(Claimed(), load_checkpoint=load_checkpoint)
     force.begin = lambda *what: None  # type: ignore[method-assign]
     async with force.expecting("r1"):
-        await asyncio.sleep(0)
+        for _ in range(SENDING + 2):
+            await asyncio.sleep(0)
         assert reads == 1
         assert await force.take_up("r1", "decision")
     assert reads == 1

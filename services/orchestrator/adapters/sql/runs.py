@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Integer, bindparam, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
@@ -64,6 +64,22 @@ _CLAIM = (
     )
     .returning(runs)
 )
+_PARKED = (
+    select(runs)
+    .where(runs.c.state == int(RunState.PAUSED), _UNOWNED, runs.c.run_id > bindparam("after"))
+    .order_by(runs.c.run_id)
+    .limit(bindparam("most", type_=Integer))
+)
+_ORPHANS = (
+    select(runs)
+    .where(
+        runs.c.state.in_((int(RunState.QUEUED), int(RunState.RUNNING))),
+        _UNOWNED,
+        runs.c.min_reader <= bindparam("reader"),
+    )
+    .order_by(runs.c.lease_until, runs.c.run_id)
+    .limit(bindparam("most", type_=Integer))
+)
 _RENEW = update(runs).where(runs.c.run_id.in_(bindparam("run_ids", expanding=True))).values(lease_until=lease())
 
 
@@ -120,27 +136,14 @@ class SqlRunStore:
         return await self._runs(statement)
 
     async def parked(self, *, limit: int = 100, after: str = "") -> Sequence[Run]:
-        statement = (
-            select(runs)
-            .where(runs.c.state == int(RunState.PAUSED), _UNOWNED, runs.c.run_id > after)
-            .order_by(runs.c.run_id)
-            .limit(limit)
-        )
-        return await self._runs(statement)
+        return await self._runs(_PARKED, {"after": after, "most": limit})
 
     async def orphans(self, *, limit: int = 100, reader: int = 1) -> Sequence[Run]:
-        working = (int(RunState.QUEUED), int(RunState.RUNNING))
-        statement = (
-            select(runs)
-            .where(runs.c.state.in_(working), _UNOWNED, runs.c.min_reader <= reader)
-            .order_by(runs.c.lease_until, runs.c.run_id)
-            .limit(limit)
-        )
-        return await self._runs(statement)
+        return await self._runs(_ORPHANS, {"reader": reader, "most": limit})
 
-    async def _runs(self, statement: Any) -> Sequence[Run]:
+    async def _runs(self, statement: Any, parameters: Mapping[str, Any] | None = None) -> Sequence[Run]:
         async with looking(self._engine) as connection:
-            return [run_from_row(row) for row in await connection.execute(statement)]
+            return [run_from_row(row) for row in await connection.execute(statement, parameters)]
 
     async def load_checkpoint(self, run_id: str) -> SavedState:
         async with looking(self._engine) as connection:
