@@ -64,9 +64,9 @@ async def measure(
     answerable = [(ask.relevant, ranked) for ask, ranked in found if ask.relevant]
     unanswerable = [ranked for ask, ranked in found if not ask.relevant]
     return Measured(
-        ndcg10=fmean(_ndcg(relevant, ranked) for relevant, ranked in answerable),
+        ndcg10=fmean(ndcg10(relevant, ranked) for relevant, ranked in answerable),
         texts10=fmean(
-            _ndcg(frozenset(texts.get(p, p) for p in relevant), list(dict.fromkeys(texts.get(p, p) for p in ranked)))
+            ndcg10(frozenset(texts.get(p, p) for p in relevant), list(dict.fromkeys(texts.get(p, p) for p in ranked)))
             for relevant, ranked in answerable
         ),
         recall5=fmean(len(relevant & set(ranked[:5])) / len(relevant) for relevant, ranked in answerable),
@@ -76,7 +76,8 @@ async def measure(
     )
 
 
-def _ndcg(relevant: frozenset[str], ranked: Sequence[str]) -> float:
+def ndcg10(relevant: frozenset[str], ranked: Sequence[str]) -> float:
+    """Return how well the first ten of `ranked` place the relevant ones, 1 for the best order."""
     gained = sum(1 / math.log2(at + 2) for at, path in enumerate(ranked[:10]) if path in relevant)
     return gained / sum(1 / math.log2(at + 2) for at in range(min(10, len(relevant))))
 
