@@ -102,7 +102,10 @@ class _Form:
     required: frozenset[str]
 
     def values(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return the values in the order of their places."""
+        """Return the values in the order of their places. Raises StatementError when one is missing."""
+        if not self.required <= parameters.keys():
+            problem = f"values are required for the parameters {sorted(self.required - parameters.keys())}"
+            raise exc.StatementError(problem, self.sql, parameters, exc.InvalidRequestError(problem))
         values = []
         for name, index, default, convert in self.binds:
             value = parameters.get(name, default)
@@ -230,9 +233,6 @@ def _form(statement: Executable, dialect: Dialect, parameters: Mapping[str, Any]
         if len(known.forms) >= FORMS:
             known.forms.clear()
         form = known.forms[shape] = _made(statement, dialect, parameters, many=many)
-    if not form.required <= parameters.keys():
-        problem = f"values are required for the parameters {sorted(form.required - parameters.keys())}"
-        raise exc.StatementError(problem, form.sql, parameters, exc.InvalidRequestError(problem))
     return form
 
 

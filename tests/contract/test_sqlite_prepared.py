@@ -165,6 +165,7 @@ async def test_rows_are_read_in_all_the_ways_that_services_read_them(engine: Asy
     [
         (sa.insert(THINGS), {"id": 1, "name": "again"}),
         (sa.insert(THINGS), [{"id": 20, "name": "a"}, {"id": 20, "name": "b"}]),
+        (sa.insert(THINGS), [{"id": 20, "name": "a"}, {"id": 21}]),
         (sa.select(sa.text("nothing from nowhere")), None),
         (sa.select(THINGS).where(C.id == sa.bindparam("needed")), {}),
         (sa.insert(THINGS), {"id": "no number"}),

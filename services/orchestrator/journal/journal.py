@@ -425,7 +425,8 @@ class RunJournal:
             self.tail.publish(unseen)
         if piece.write.release:
             self._closed = True
-            if piece.write.ending is None:
+            # One that was lost meanwhile has closed it, and whoever leads the run now may have opened it again.
+            if piece.write.ending is None and not self.is_lost:
                 self.tail.hand_on()
             self._on_closed(self)
         if piece.entry is not None and piece.entry.done is not None and not piece.entry.done.done():

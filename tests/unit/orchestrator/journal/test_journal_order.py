@@ -523,3 +523,19 @@ async def test_the_first_events_are_admitted_with_the_run(here: Replica, gated: 
     gated.gate.set()
     await journal.finish(completed())
     assert [e.sequence for e in await here.read(journal.run_id)] == [1, 2]
+
+
+async def test_a_release_that_comes_through_after_the_run_was_lost_leaves_its_next_leg_alone(
+    here: Replica, gated: Gated
+) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    release = asyncio.create_task(journal.fact(THINKING, release=True))
+    await gated.arrived.wait()
+    journal.give_up()
+    # Another handle of this process leads the run by now.
+    tail = here.feed.tail(journal.run_id)
+    tail.open(7)
+    gated.gate.set()
+    await release
+    assert tail.floor == 7
