@@ -8,6 +8,7 @@ it. `tests/contract/test_sqlite_prepared.py` holds every outcome equal to the pl
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import deque, namedtuple
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -169,6 +170,8 @@ class Connections:
     @asynccontextmanager
     async def transaction(self, *, read_only: bool) -> AsyncIterator[PreparedConnection]:
         """Open a transaction: committed at the end, or rolled back by an exception. Raises SQLAlchemy's errors."""
+        # From here to its end it may wait for nothing; a burst of them must not keep the loop from everybody else.
+        await asyncio.sleep(0)
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         connection = self._idle.pop() if self._idle else self._connect()
         try:

@@ -273,3 +273,14 @@ async def test_a_default_made_in_python_is_refused_loudly(engine: AsyncEngine) -
 def test_the_lease_is_a_parameter_like_any_other() -> None:
     compiled = sa.select(lease()).compile(dialect=sqlite.dialect())
     assert set(compiled.params) == {"lease_ms"}
+
+
+async def test_others_have_the_loop_between_the_transactions_of_a_burst(engine: AsyncEngine) -> None:
+    async def read() -> None:
+        async with transaction(engine, read_only=True) as connection:
+            await connection.scalar(sa.select(sa.func.count()).select_from(THINGS))
+
+    burst = [asyncio.create_task(read()) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in burst)
+    await asyncio.gather(*burst)
