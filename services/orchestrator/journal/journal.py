@@ -419,6 +419,9 @@ class RunJournal:
 
     def _written(self, piece: Piece) -> None:
         self._reserved = max(self._reserved, piece.write.reserved_until)
+        if not piece.write.release:
+            # Whoever works on comes before who reads: what is asked or called next should not wait for the showing.
+            self._tell(piece)
         shown = self.tail.last_sequence
         unseen = [event for event in piece.write.events if event.sequence > shown]
         if unseen:
@@ -429,6 +432,10 @@ class RunJournal:
             if piece.write.ending is None and not self.is_lost:
                 self.tail.hand_on()
             self._on_closed(self)
+            self._tell(piece)
+
+    def _tell(self, piece: Piece) -> None:
+        """Tell who waits for the piece that it is committed."""
         if piece.entry is not None and piece.entry.done is not None and not piece.entry.done.done():
             piece.entry.done.set_result(self._last_sequence)
 
