@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque, namedtuple
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Dialect, Executable, event, exc
@@ -136,8 +136,9 @@ class PreparedConnection:
             if cursor.description is None:
                 return Rows((), [], cursor.rowcount)
             found = cursor.fetchall()
-        names, row_class = _row_class(tuple(column[0] for column in cursor.description))
-        return Rows(names, [row_class(_converted(row, form.columns)) for row in found], cursor.rowcount)
+        names = tuple(column[0] for column in cursor.description)
+        named = _namer(names)
+        return Rows(names, [named(_converted(row, form.columns)) for row in found], cursor.rowcount)
 
     async def _execute_many(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Rows:
         form = _form(statement, self.dialect, rows[0], many=True)
@@ -216,8 +217,7 @@ def connections_of(engine: AsyncEngine) -> Connections | None:
 class _Statement:
     """A statement's forms. What a list of values is expanded to depends on its length."""
 
-    def __init__(self, statement: Any, dialect: Dialect, keys: Iterable[str]) -> None:
-        compiled: SQLCompiler = statement.compile(dialect=dialect, column_keys=list(keys))
+    def __init__(self, compiled: SQLCompiler) -> None:
         self.expanding = frozenset(parameter.key for parameter in compiled.post_compile_params)
         self.forms: dict[Any, _Form] = {}
 
@@ -227,22 +227,29 @@ _statements: WeakKeyDictionary[Executable, _Statement] = WeakKeyDictionary()
 
 def _form(statement: Executable, dialect: Dialect, parameters: Mapping[str, Any], *, many: bool) -> _Form:
     """Return a statement's form for such parameters, made at the first use and kept as long as the statement."""
+    compiled = None
     known = _statements.get(statement)
     if known is None:
-        known = _statements[statement] = _Statement(statement, dialect, parameters)
+        compiled = _compiled(statement, dialect, parameters, many=many)
+        known = _statements[statement] = _Statement(compiled)
     shape = (many, *parameters, *(len(parameters[name]) for name in known.expanding if name in parameters))
     form = known.forms.get(shape)
     if form is None:
         if len(known.forms) >= FORMS:
             known.forms.clear()
-        form = known.forms[shape] = _made(statement, dialect, parameters, many=many)
+        compiled = compiled or _compiled(statement, dialect, parameters, many=many)
+        form = known.forms[shape] = _made(statement, compiled, dialect, parameters)
     return form
 
 
-def _made(statement: Any, dialect: Dialect, parameters: Mapping[str, Any], *, many: bool) -> _Form:
+def _compiled(statement: Any, dialect: Dialect, parameters: Mapping[str, Any], *, many: bool) -> SQLCompiler:
     compiled: SQLCompiler = statement.compile(dialect=dialect, column_keys=list(parameters), for_executemany=many)
     if compiled.insert_prefetch or compiled.update_prefetch or compiled.escaped_bind_names:
         raise NotImplementedError(f"defaults made in Python and names to be escaped are not known here: {compiled}")
+    return compiled
+
+
+def _made(statement: Any, compiled: SQLCompiler, dialect: Dialect, parameters: Mapping[str, Any]) -> _Form:
     expanded = compiled.construct_expanded_state(dict(compiled.params) | dict(parameters))
     given = {name: group for name, group in expanded.parameter_expansion.items() if name in parameters}
     places = {place: (name, index) for name, group in given.items() for index, place in enumerate(group)}
@@ -264,10 +271,11 @@ def _made(statement: Any, dialect: Dialect, parameters: Mapping[str, Any], *, ma
 
 
 @lru_cache(maxsize=512)
-def _row_class(names: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Row]]:
+def _namer(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Row]:
+    """Return what gives the columns of a row their names."""
     make: Any = namedtuple  # noqa: PYI024 - its fields are known at run time only
-    made = make("Row", names, rename=True)
-    return names, made._make
+    named: Callable[[Sequence[Any]], Row] = make("Row", names, rename=True)._make
+    return named
 
 
 def _converted(row: Row, columns: tuple[tuple[int, Convert], ...]) -> Sequence[Any]:
@@ -284,9 +292,5 @@ def _told_as_sqlalchemy_does(sql: str, values: Any) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        _raise_as_sqlalchemy_does(error, sql, values)
-
-
-def _raise_as_sqlalchemy_does(error: sqlite3.Error, sql: str, values: Any) -> NoReturn:
-    kind: type[exc.DBAPIError] = getattr(exc, type(error).__name__, exc.DBAPIError)
-    raise kind(sql, values, error) from error
+        kind: type[exc.DBAPIError] = getattr(exc, type(error).__name__, exc.DBAPIError)
+        raise kind(sql, values, error) from error

@@ -16,7 +16,7 @@ from services.orchestrator.gate import Gate
 from services.orchestrator.guardrails.framing import bare
 from services.orchestrator.leg import Leg
 from services.orchestrator.strategies.workflow.outcome import NodeFailed, Step
-from services.orchestrator.tools.ports import Conditional, Tailored, Toolbox
+from services.orchestrator.tools.ports import Toolbox, is_conditional, is_tailored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,9 @@ class Calls:
             tool = await self._toolbox.find(principal, name)
             if tool is None:
                 raise NodeFailed(f"there is no tool '{name}'")
-            if not is_begun(step) and isinstance(tool, Conditional) and (why := await tool.withheld(principal)):
+            if not is_begun(step) and is_conditional(tool) and (why := await tool.withheld(principal)):
                 raise NodeFailed(f"the tool '{name}' cannot be used: {why}")
-            found.append(tool.spec_for(principal) if isinstance(tool, Tailored) else tool.definition.spec)
+            found.append(tool.spec_for(principal) if is_tailored(tool) else tool.definition.spec)
         return tuple(found)
 
     async def give_up(self, step: Step) -> None:
