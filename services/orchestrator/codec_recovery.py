@@ -10,15 +10,17 @@ _PAGE_BYTES = 4 * 1024 * 1024
 
 
 async def call_had_begun(log: EventLog, run_id: str, after: int) -> bool:
-    """Return whether the events after a checkpoint show a model call without its end.
+    """Return whether the events after a checkpoint show a model call of the run itself without its end.
 
     The stage is committed before any text of the call is shown, so text that was shown and then lost with its owner
-    counts too.
+    counts too. What steps say is no part of the answer.
     """
     begun = False
     while page := await log.events(run_id, after, limit=_PAGE, max_bytes=_PAGE_BYTES):
         for stamped in page:
             event = events_pb2.RunEvent.FromString(stamped.payload)
+            if event.step_id:
+                continue
             match event.WhichOneof("event"):
                 case "stage_changed":
                     begun = begun or event.stage_changed.stage == events_pb2.STAGE_THINKING

@@ -83,11 +83,13 @@ class Stop:
 class Start:
     """How a leg begins. `cause` is empty for a new run, else decision, expiry, message or recovery.
 
-    `decided` are records that whoever woke the run has read already, by approval id.
+    `announced` says that the journal tells of the first model call already. `decided` are records that whoever woke the
+    run has read already, by approval id.
     """
 
     cause: str = ""
     queued: timedelta = timedelta()
+    announced: bool = False
     decided: Mapping[str, ApprovalRecord] = field(default_factory=dict)
 
 

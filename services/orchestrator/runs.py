@@ -12,6 +12,7 @@ from services.chassis.clock import Clock, Ids
 from services.chassis.errors import InvalidRequest, Unavailable
 from services.chassis.identity import Principal
 from services.chassis.logs import bound
+from services.orchestrator.agents.opening import opens_with_call
 from services.orchestrator.agents.roster import Roster
 from services.orchestrator.artifacts import Artifacts
 from services.orchestrator.budget import Caps
@@ -47,6 +48,7 @@ from services.orchestrator.offer import Offer, Offers
 from services.orchestrator.ports import Approvals, Conversations, Decision, Standing
 from services.orchestrator.runner import Start
 from services.orchestrator.slots import FairSlots
+from services.orchestrator.speak import THINKING
 from services.orchestrator.titles import first_title
 from services.orchestrator.workforce import Workforce
 
@@ -159,10 +161,12 @@ class Runs:
             prompt_version=agent.prompt_version,
         )
         notices = [Notice(code=code, text=text) for code, text in (*told, *offer.notices)]
-        admitted = await self._journals.admit(new, started, *notices)
+        # Text of a call that the admission tells of need not wait for another commit.
+        announced = opens_with_call(spec, messages[turn_start:]) and not self._slots.would_wait(principal.tenant)
+        admitted = await self._journals.admit(new, started, *notices, *([THINKING] if announced else []))
         if admitted.journal is not None:
             memory = ConversationMemory.decode(admitted.tool_memory)
-            self._workforce.begin(admitted.journal, spec, progress, Start(), memory)
+            self._workforce.begin(admitted.journal, spec, progress, Start(announced=announced), memory)
         return admitted.run
 
     async def resume(self, principal: Principal, run_id: str, decisions: tuple[Decision, ...], text: str) -> Run:

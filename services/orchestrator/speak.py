@@ -32,6 +32,8 @@ from services.orchestrator.models.ports import (
 )
 
 _SEPARATOR = "\n\n"
+# What tells that a model call begins.
+THINKING = StageChanged(stage=Stage.THINKING, text="Thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,8 @@ class Speaker:
         spec = leg.spec
         # Until the call ends its id stays the announced one: other steps' checkpoints may be written meanwhile.
         call_id = leg.progress.next_call_id = leg.progress.next_call_id or self._ids.new()
-        leg.journal.delta(StageChanged(stage=Stage.THINKING, text="Thinking"), step_id=leg.step_id)
+        if not leg.journal.announced:
+            leg.journal.delta(THINKING, step_id=leg.step_id)
         request = ModelRequest(
             call_id=call_id,
             model=spec.model,
@@ -105,6 +108,7 @@ class Speaker:
             # Also when the run is stopped: what was shown is the partial answer.
             leg.progress.answer = utterance.before + utterance.shown
             leg.progress.next_call_id = self._ids.new()
+            leg.journal.announced = False
         assert reply is not None
         leg.spend(usage=reply.usage)
         return Spoken(reply=reply, finished=call_finished(request, reply), shown=utterance.shown)

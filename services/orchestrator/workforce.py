@@ -105,6 +105,7 @@ class Workforce:
     ) -> None:
         """Lead a run that this replica owns, in a task of its own."""
         journal.shows_early = spec.on_retraction is not OnRetraction.FAIL
+        journal.announced = start.announced
         stop = Stop()
         work = self._work(journal, spec, progress, start, stop, memory)
         task = asyncio.create_task(work, name=f"run {spec.run_id}")
@@ -222,9 +223,11 @@ class Workforce:
 
         Where text is shown before what stands before it is committed, a dead owner left no word of it.
         """
+        if progress.phase is Phase.CALLS:
+            return False
         if journal.taken_over and spec.on_retraction is not OnRetraction.FAIL:
-            return progress.phase is not Phase.CALLS
-        return progress.phase in _SPEAKING and await call_had_begun(self._store, spec.run_id, progress.sequence)
+            return True
+        return await call_had_begun(self._store, spec.run_id, progress.sequence)
 
     async def _withdraw(
         self, journal: RunJournal, spec: RunSpec, progress: Progress, speaker: Progress, step_id: str = ""

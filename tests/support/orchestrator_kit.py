@@ -74,6 +74,7 @@ class FakeJournal:
     cancelled_by: str = ""
     last_sequence: int = 0
     congested: bool = False
+    announced: bool = False
 
     def delta(self, event: Event, step_id: str = "") -> None:
         self.events.append(event)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.agents.named_tools import NamedTools
+from services.orchestrator.agents.opening import opens_with_call
 from services.orchestrator.agents.prompt import PromptContext, Prompts
 from services.orchestrator.context.attachments import Attachments
 from services.orchestrator.context.counting import counter_for
@@ -38,7 +39,7 @@ class Preparer:
         self._named_tools = named_tools
 
     async def prepare(self, leg: Leg) -> bool:
-        """Fetch, build the prompt, and save it: afterwards the first round can begin.
+        """Fetch, build the prompt, and save what came of it: afterwards the first round can begin.
 
         False when a tool that the template names waits for a person: it is called again once there is a decision.
         """
@@ -52,8 +53,9 @@ class Preparer:
         model = self._catalogue.get(spec.model)
         room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
         room.take_fixed(self._system(leg, context), spec.tools)
+        said = progress.messages[progress.turn_start :]
         read, notices = await self._attachments.read(
-            progress.messages[progress.turn_start :], spec.principal, spec.run_id, sees=VISION in model.capabilities
+            said, spec.principal, spec.run_id, sees=VISION in model.capabilities
         )
         facts += notices
         turn = room.fit_question(read)
@@ -66,8 +68,9 @@ class Preparer:
         progress.replace_messages([system, *history, *turn], 1 + len(history))
         progress.pending = ()
         progress.phase = Phase.ROUND_START
-        # A crash before it is written costs a search, which is made again.
-        leg.save(*facts)
+        # A crash before it is written costs a search, which is made again; a prompt alone is not even written.
+        if facts or not opens_with_call(spec, said):
+            leg.save(*facts)
         return True
 
     def _system(self, leg: Leg, context: PromptContext) -> Message:

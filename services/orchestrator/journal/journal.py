@@ -117,6 +117,9 @@ class RunJournal:
         # Whether texts are shown before the stages and checkpoints that stand before them are committed. Who takes the
         # run over must then withdraw, untold, what may have been seen.
         self.shows_early = False
+        # Whether what is committed says already that the next model call begins; then its text may be shown early, too.
+        # A checkpoint ends it: whoever takes the run over looks at what comes after.
+        self.announced = False
         self._queue = Queue()
         # What was shown before the writer came for it, and how many barriers are on their way.
         self._ready: list[Piece] = []
@@ -283,6 +286,8 @@ class RunJournal:
     # --- for the writer ----------------------------------------------------------------------------------------
 
     def _post(self, entry: Entry, *, urgent: bool = True) -> None:
+        if entry.checkpoint is not None:
+            self.announced = False
         self._queue.items.append(entry)
         self._writer.touched(self, urgent=urgent)
 
@@ -306,9 +311,9 @@ class RunJournal:
         """Return whether nothing may be shown, from the item on, before it is committed."""
         if isinstance(item, Text):
             return False
-        return (
-            not self.shows_early or item.done is not None or not all(isinstance(e, StageChanged) for e in item.events)
-        )
+        if not (self.shows_early or self.announced):
+            return True
+        return item.done is not None or not all(isinstance(event, StageChanged) for event in item.events)
 
     @property
     def has_only_waiting(self) -> bool:

@@ -18,6 +18,7 @@ from services.orchestrator.domain.state import Phase
 from services.orchestrator.journal.ports import SavedState, StoreUnavailable
 from services.orchestrator.runner import LegEnd, Start
 from services.orchestrator.slots import FairSlots, SlotLimits
+from services.orchestrator.speak import THINKING
 from services.orchestrator.workforce import SENDING, Workforce
 from tests.support.clock import FakeClock, SequentialIds
 from tests.support.orchestrator_kit import START, bench
@@ -149,6 +150,28 @@ async def test_steps_that_were_thinking_fail_no_run_whose_answer_had_not_begun()
     assert await force.take_up("r1", "recovery")
     assert [type(event) for event in journal.told] == [AnswerRetracted]
     assert len(began) == 1
+
+
+@pytest.mark.parametrize(("phase", "fails"), [(Phase.PREPARE, True), (Phase.ROUND_START, True), (Phase.CALLS, False)])
+async def test_a_run_that_cannot_withdraw_text_fails_once_its_first_call_was_announced(
+    *, phase: Phase, fails: bool
+) -> None:
+    leg = bench(on_retraction=OnRetraction.FAIL).leg
+    leg.progress.phase, leg.progress.next_call_id = phase, "announced"
+    saved = encode(leg.spec, leg.progress, START)
+    payload = EventEncoder("r1", attempt=1).encode(THINKING, sequence=2, at=START)
+
+    async def load_checkpoint(run_id: str) -> SavedState:
+        return saved_state(saved)
+
+    async def events(run_id: str, after: int, *, limit: int, max_bytes: int) -> list[StampedEvent]:
+        return [stamped(2, kind_of(THINKING), payload)] if after < 2 else []
+
+    journal = Claimed(taken_over=True)
+    force = workforce(journal, load_checkpoint=load_checkpoint, events=events)
+    force.begin = lambda *what: None  # type: ignore[method-assign]
+    assert await force.take_up("r1", "recovery")
+    assert [event.reason for event in journal.told if isinstance(event, RunFailed)] == ["UNAVAILABLE"] * fails
 
 
 async def test_the_state_of_an_expected_run_is_read_before_it_is_claimed_and_once() -> None:

@@ -257,6 +257,25 @@ async def test_text_waits_for_stages_and_checkpoints_only_where_the_run_wants_th
     assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"head-2"
 
 
+@pytest.mark.parametrize("checkpoint_between", [True, False])
+async def test_text_of_an_announced_call_waits_for_nothing_until_a_checkpoint_comes_between(
+    here: Replica, gated: Gated, checkpoint_between: bool
+) -> None:
+    journal = await started(here)
+    journal.announced = True
+    gated.gate.clear()
+    if checkpoint_between:
+        journal.save(Checkpoint(head=b"head-2", min_reader=1, new_segments=()))
+    journal.delta(answer("first"))
+    watching = asyncio.create_task(first_batch(here, journal.run_id))
+    await gated.arrived.wait()
+    await asyncio.sleep(0.02)
+    assert watching.done() is not checkpoint_between
+    gated.gate.set()
+    assert decoded(await watching) == [answer("first")]
+    await journal.finish(completed("first"))
+
+
 async def test_other_events_may_be_recorded_without_waiting_but_stay_facts(here: Replica, gated: Gated) -> None:
     journal = await started(here)
     gated.gate.clear()
