@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,7 +78,7 @@ def open_engine(url: str) -> AsyncEngine:
         return create_async_engine(url, pool_pre_ping=True)
     inline = parsed.set(drivername=sqlite_inline.DRIVER)
     engine = create_async_engine(inline, connect_args={"timeout": BUSY_TIMEOUT})
-    sqlite_prepared.prepare(engine, lambda: _connect_sqlite(engine))
+    sqlite_prepared.prepare(engine, partial(_connect_sqlite, engine))
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     event.listen(engine.sync_engine, "invalidate", _end_transaction)
@@ -85,21 +86,25 @@ def open_engine(url: str) -> AsyncEngine:
 
 
 @asynccontextmanager
-async def transaction(engine: AsyncEngine, *, read_only: bool = False) -> AsyncIterator[SqlConnection]:
+async def transaction(
+    engine: AsyncEngine, *, read_only: bool = False, relaxed: bool = False
+) -> AsyncIterator[SqlConnection]:
     """Open a transaction: committed at the end, or rolled back by an exception. On SQLite the short way is taken.
 
-    One that is `read_only` takes no lock that others write with.
+    One that is `read_only` takes no lock that others write with. The commit of a `relaxed` one does not wait for the
+    disk on SQLite: it is there within a twentieth of a second, or with the next commit, and only a failure of the
+    machine in between can undo it.
     """
     connections = sqlite_prepared.connections_of(engine)
     if connections is None or engine.sync_engine.get_execution_options().get("aside", False):
         async with (reading(engine) if read_only else engine).begin() as connection:
             yield connection
     else:
-        async with connections.transaction(read_only=read_only) as prepared:
+        async with connections.transaction(read_only=read_only, relaxed=relaxed) as prepared:
             yield prepared
 
 
-def _connect_sqlite(engine: AsyncEngine) -> sqlite_inline.InlineConnection:
+def _connect_sqlite(engine: AsyncEngine, *, relaxed: bool) -> sqlite_inline.InlineConnection:
     """Return a connection outside of the engine's pool, like those in it."""
     arguments, options = engine.dialect.create_connect_args(engine.url)
     made = engine.dialect.loaded_dbapi.connect(*arguments, timeout=BUSY_TIMEOUT, **options)
@@ -108,6 +113,9 @@ def _connect_sqlite(engine: AsyncEngine) -> sqlite_inline.InlineConnection:
         add_functions(made)
     for pragma in _PRAGMAS:
         made.driver_connection.execute(f"PRAGMA {pragma}").close()
+    if relaxed:
+        made.driver_connection.execute("PRAGMA synchronous=NORMAL").close()
+        made.relaxed = True
     return made
 
 

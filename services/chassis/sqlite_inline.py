@@ -36,7 +36,7 @@ COMMITS_ASIDE = 200
 COMMITS_A_CHECKPOINT = 64
 LONGEST_POLL = 0.02
 
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sqlite")
+threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sqlite")
 
 
 class Disk:
@@ -139,13 +139,17 @@ class InlineCursor:
 
 
 class InlineConnection:
-    """A DBAPI connection. `aside` sends its statements to a thread; a lock is waited for during `patience` seconds."""
+    """A DBAPI connection. `aside` sends its statements to a thread; a lock is waited for during `patience` seconds.
+
+    One that is `relaxed` commits without waiting for the disk.
+    """
 
     def __init__(self, connection: sqlite3.Connection, patience: float, disk: Disk) -> None:
         self._connection = connection
         self._disk = disk
         self.patience = patience
         self.aside = False
+        self.relaxed = False
         self._changes = 0
 
     @property
@@ -199,6 +203,8 @@ class InlineConnection:
         try:
             if self._disk.wants_checkpoint():
                 await _in_thread(self._commit_and_checkpoint)
+            elif self.relaxed:
+                self._connection.commit()
             elif self._disk.is_slow():
                 await _in_thread(self._connection.commit)
             else:
@@ -266,7 +272,7 @@ registry.register("sqlite.inline", __name__, "InlineDialect")
 
 async def _in_thread(work: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
     """Return what `work` returns. A cancellation waits for its end: nothing else may touch the connection before."""
-    running = asyncio.get_running_loop().run_in_executor(_threads, work)
+    running = asyncio.get_running_loop().run_in_executor(threads, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

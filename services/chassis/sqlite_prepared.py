@@ -24,7 +24,8 @@ from sqlalchemy.pool import Pool
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.selectable import ReturnsRows
 
-from services.chassis.sqlite_inline import MANY_ROWS, InlineConnection
+from services.chassis.sqlite_inline import MANY_ROWS, InlineConnection, threads
+from services.chassis.sqlite_log import LogSync
 
 # Connections that are kept open for the next transaction, and forms that are kept of one statement, which differ in the
 # columns it sets and in how many values it compares with.
@@ -161,48 +162,59 @@ class PreparedConnection:
 class Connections:
     """The connections of one SQLite file."""
 
-    def __init__(self, engine: AsyncEngine, connect: Callable[[], InlineConnection]) -> None:
+    def __init__(self, engine: AsyncEngine, connect: Callable[..., InlineConnection]) -> None:
         self._dialect = engine.dialect
         self._connect = connect
-        self._idle: deque[InlineConnection] = deque()
+        # Those that wait for the disk, and those that do not.
+        self._idle: dict[bool, deque[InlineConnection]] = {False: deque(), True: deque()}
+        self._log = LogSync(engine.url.database or "", threads)
         self._closed = False
         event.listen(engine.sync_engine, "engine_disposed", lambda _: self.close())
 
     @asynccontextmanager
-    async def transaction(self, *, read_only: bool) -> AsyncIterator[PreparedConnection]:
-        """Open a transaction: committed at the end, or rolled back by an exception. Raises SQLAlchemy's errors."""
+    async def transaction(self, *, read_only: bool, relaxed: bool = False) -> AsyncIterator[PreparedConnection]:
+        """Open a transaction: committed at the end, or rolled back by an exception. Raises SQLAlchemy's errors.
+
+        The commit of a `relaxed` one does not wait for the disk, where it is a moment later, or with the next one.
+        """
         # From here to its end it may wait for nothing; a burst of them must not keep the loop from everybody else.
         await asyncio.sleep(0)
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
-        connection = self._idle.pop() if self._idle else self._connect()
+        idle = self._idle[relaxed]
+        connection = idle.pop() if idle else self._connect(relaxed=relaxed)
         try:
             with _told_as_sqlalchemy_does(begin, ()):
                 await connection.run(lambda: connection.driver_connection.execute(begin).close())
             yield PreparedConnection(connection, self._dialect)
             with _told_as_sqlalchemy_does("COMMIT", ()):
                 await connection.finish()
+            if relaxed:
+                self._log.owe()
+            elif not read_only:
+                self._log.settle()
         except BaseException:
             with _told_as_sqlalchemy_does("ROLLBACK", ()):
                 connection.rollback()
             raise
         finally:
-            if self._closed or len(self._idle) >= IDLE or connection.driver_connection.in_transaction:
+            if self._closed or len(idle) >= IDLE or connection.driver_connection.in_transaction:
                 connection.close()
             else:
-                self._idle.append(connection)
+                idle.append(connection)
 
     def close(self) -> None:
         """Close what is idle now, and the others when their transactions end."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()
 
 
 _connections: WeakKeyDictionary[Pool, Connections] = WeakKeyDictionary()
 
 
-def prepare(engine: AsyncEngine, connect: Callable[[], InlineConnection]) -> None:
-    """Let transactions of `engine` run on connections that `connect` makes, until the engine is disposed of."""
+def prepare(engine: AsyncEngine, connect: Callable[..., InlineConnection]) -> None:
+    """Let transactions of `engine` run on connections that `connect(relaxed=…)` makes, until it is disposed of."""
     _connections[engine.pool] = Connections(engine, connect)
 
 

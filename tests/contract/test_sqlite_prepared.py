@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -284,3 +285,40 @@ async def test_others_have_the_loop_between_the_transactions_of_a_burst(engine: 
     await asyncio.sleep(0)
     assert not any(task.done() for task in burst)
     await asyncio.gather(*burst)
+
+
+async def test_a_relaxed_commit_is_brought_to_the_disk_soon_after_and_others_at_once(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, synced = asyncio.get_running_loop(), asyncio.Event()
+    real = os.fdatasync
+
+    def fdatasync(log: int) -> None:
+        real(log)
+        loop.call_soon_threadsafe(synced.set)
+
+    monkeypatch.setattr("services.chassis.sqlite_log.os.fdatasync", fdatasync)
+    levels = []
+    for relaxed in (True, False):
+        async with transaction(engine, relaxed=relaxed) as connection:
+            levels.append(await connection.scalar(sa.text("PRAGMA synchronous").columns(sa.column("level"))))
+            await connection.execute(sa.insert(THINGS), {"id": 100 + relaxed, "name": str(relaxed)})
+        if relaxed:
+            await asyncio.wait_for(synced.wait(), 10)
+    assert levels == [1, 2]  # NORMAL and FULL
+    async with transaction(engine, read_only=True) as connection:
+        assert (await connection.scalars(sa.select(C.id).order_by(C.id))).all() == [100, 101]
+
+
+async def test_a_commit_that_waits_for_the_disk_takes_the_relaxed_ones_before_it_along(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr("services.chassis.sqlite_log.LogSync._begin", begun.append)
+    monkeypatch.setattr("services.chassis.sqlite_log.SOON", 0.001)
+    async with transaction(engine, relaxed=True) as connection:
+        await connection.execute(sa.insert(THINGS), {"id": 100, "name": "relaxed"})
+    async with transaction(engine) as connection:
+        await connection.execute(sa.insert(THINGS), {"id": 101, "name": "lasting"})
+    await asyncio.sleep(0.01)
+    assert begun == []

@@ -404,6 +404,7 @@ class RunJournal:
             usage=entry.usage,
             ending=entry.ending,
             release=entry.release,
+            awaited=entry.done is not None,
         )
 
     def settled(self, piece: Piece, result: WriteResult) -> None:

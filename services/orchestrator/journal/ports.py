@@ -89,7 +89,8 @@ class RunWrite:
     """One atomic piece of one run's journal. None leaves a column as it is.
 
     `guarded` pieces (a tool's start) are refused once cancellation was asked for; their segments are kept all the same,
-    since they are immutable and a later head may refer to them.
+    since they are immutable and a later head may refer to them. One that is `awaited` has to outlive a failure of the
+    machine when `write` returns; whoever waits for it does something then that must not be forgotten.
     """
 
     run_id: str
@@ -105,6 +106,7 @@ class RunWrite:
     usage: Usage | None = None
     ending: Ending | None = None
     release: bool = False
+    awaited: bool = True
 
 
 class WriteOutcome(Enum):

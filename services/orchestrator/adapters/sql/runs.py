@@ -93,7 +93,8 @@ class SqlRunStore:
     # --- admission and reading ---------------------------------------------------------------------------------
 
     async def admit(self, new: NewRun, terms: LeaseTerms) -> Admission:
-        async with changing(self._engine) as connection:
+        # Nothing irreversible happens before a later commit of the run, which brings this one to the disk.
+        async with changing(self._engine, relaxed=True) as connection:
             return await admission.admit(connection, new, terms, self._clock.now())
 
     async def get(self, tenant: str, run_id: str) -> Run:
@@ -239,7 +240,8 @@ class SqlRunStore:
             )
 
     async def write(self, batch: Sequence[RunWrite], terms: LeaseTerms) -> Sequence[WriteResult]:
-        async with changing(self._engine, urgent=True) as connection:
+        relaxed = not any(piece.awaited for piece in batch)
+        async with changing(self._engine, urgent=True, relaxed=relaxed) as connection:
             return await writing.write(connection, batch, terms, self._clock.now())
 
     async def request_cancel(self, tenant: str, run_id: str, by: str) -> Run:

@@ -19,13 +19,14 @@ _TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 
 
 @asynccontextmanager
-async def writing(engine: AsyncEngine, *, urgent: bool = False) -> AsyncIterator[SqlConnection]:
+async def writing(engine: AsyncEngine, *, urgent: bool = False, relaxed: bool = False) -> AsyncIterator[SqlConnection]:
     """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer.
 
-    What keeps running runs alive is `urgent`: a burst of new ones must not hold it up.
+    What keeps running runs alive is `urgent`: a burst of new ones must not hold it up. `relaxed` means what it means to
+    `transaction`.
     """
     with _told_as_unavailable():
-        async with write_turn(engine, urgent=urgent), transaction(engine) as connection:
+        async with write_turn(engine, urgent=urgent), transaction(engine, relaxed=relaxed) as connection:
             yield connection
 
 
