@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -162,15 +163,25 @@ def segment_digests(head: bytes) -> tuple[bytes, ...]:
 def _new_segments(spec: RunSpec, progress: Progress) -> list[Segment]:
     segments = []
     if not any(ref.kind == "agent" for ref in progress.segments):
-        agent = pb.AgentSegmentV1(agent=to_pb(spec.agent, agent_pb2.Agent))
-        segments.append(_segment("agent", agent.SerializeToString(deterministic=True)))
-        tools = pb.ToolsSegmentV1(tools=[to_pb(tool, pb.ToolSpecV1) for tool in spec.tools])
-        segments.append(_segment("tools", tools.SerializeToString(deterministic=True)))
+        segments += [_agent_segment(spec.agent), _tools_segment(spec.tools)]
     segments += _new_messages(progress)
     if found := progress.evidence.items[progress.saved_evidence :]:
         evidence = pb.EvidenceSegmentV1(evidence=[to_pb(e, agent_pb2.Evidence) for e in found])
         segments.append(_segment("evidence", evidence.SerializeToString(deterministic=True)))
     return segments
+
+
+# Most runs have the same few agents and tools, which are encoded once.
+@lru_cache(maxsize=64)
+def _agent_segment(agent: Agent) -> Segment:
+    message = pb.AgentSegmentV1(agent=to_pb(agent, agent_pb2.Agent))
+    return _segment("agent", message.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=64)
+def _tools_segment(tools: tuple[ToolSpec, ...]) -> Segment:
+    message = pb.ToolsSegmentV1(tools=[to_pb(tool, pb.ToolSpecV1) for tool in tools])
+    return _segment("tools", message.SerializeToString(deterministic=True))
 
 
 def _new_messages(progress: Progress) -> list[Segment]:

@@ -276,7 +276,9 @@ class Runs:
         parts, told = await self._guards.parts(command.input, principal.tenant)
         history, more = await self._guards.history(command.history, principal.tenant)
         notices = tuple((NOTICE, text) for text in dict.fromkeys((*told, *more)))
-        return replace(command, input=parts, history=history), notices
+        if parts is not command.input or history is not command.history:
+            command = replace(command, input=parts, history=history)
+        return command, notices
 
     # --- what a run is made of ------------------------------------------------------------------------------------
 
@@ -291,7 +293,8 @@ class Runs:
             marked = {binding.source: binding for binding in agent.sources}
             chosen = tuple(marked.get(source, SourceBinding(source=source)) for source in command.sources)
             agent = replace(agent, sources=chosen)
-        return replace(agent, searching=agent.searching.overridden(command.searching))
+        searching = agent.searching.overridden(command.searching)
+        return agent if searching == agent.searching else replace(agent, searching=searching)
 
     def _model(self, principal: Principal, command: StartRun, agent: Agent) -> ModelInfo:
         wanted = command.model or agent.model

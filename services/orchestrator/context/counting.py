@@ -15,6 +15,8 @@ Count = Callable[[str], int]
 OVERHEAD = 8
 TOOL_OVERHEAD = 48
 _LONG_WORD = 12
+# Texts of no more characters are counted once; longer ones would fill the memory.
+_KEPT_LENGTH = 8 * 1024
 # Runs of letters, and every other character but blanks, which cost nothing beside a word.
 _PIECES = re.compile(r"([A-Za-z]+)|([^A-Za-z \t])")
 _O200K = re.compile(r"^(gpt-4o|gpt-4\.1|gpt-5|o[134](-|$)|chatgpt-)")
@@ -26,6 +28,10 @@ def safe_estimate(text: str) -> int:
     Four letters a token in words of up to twelve, two tokens for three in longer runs (hashes, base64); every digit,
     sign and line break one; five tokens for four characters beyond ASCII, three for each beyond the basic plane.
     """
+    return _kept_estimate(text) if len(text) <= _KEPT_LENGTH else _estimate(text)
+
+
+def _estimate(text: str) -> int:
     tokens = wide = 0
     for letters, other in _PIECES.findall(text):
         if letters:
@@ -36,6 +42,10 @@ def safe_estimate(text: str) -> int:
         else:
             wide += 1 if other <= "\uffff" else 3
     return tokens + -(-wide * 5 // 4)
+
+
+# A prompt is counted when it is made, and again before every call with it.
+_kept_estimate = lru_cache(maxsize=1024)(_estimate)
 
 
 def counter_for(model: ModelInfo) -> Count:

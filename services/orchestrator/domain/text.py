@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -40,12 +41,16 @@ def _clean(value: object) -> object:
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {}
-        for field in dataclasses.fields(value):
-            old = getattr(value, field.name)
-            new = _clean(old)
-            if new is not old and new != old:
-                changed[field.name] = new
-        return dataclasses.replace(value, **changed) if changed else value
-    return value
+    changed = {}
+    for name in _fields(cast("Any", type(value))):
+        old = getattr(value, name)
+        new = _clean(old)
+        if new is not old and new != old:
+            changed[name] = new
+    return dataclasses.replace(cast("Any", value), **changed) if changed else value
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, none for any other class."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()

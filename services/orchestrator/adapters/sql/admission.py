@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
 from services.orchestrator.domain.text import without_nul
 from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership
 
-_INSERT_RUN = insert(runs).values(lease_until=lease()).returning(runs)
+_INSERT_RUN = insert(runs).values(lease_until=lease())
 _INSERT_CHECKPOINT = insert(checkpoints)
 _INSERT_EVENTS = insert(events)
 _OF_REQUEST = select(runs).where(
@@ -42,7 +43,7 @@ async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: 
     await reserve(connection, new, now)
     tool_memory = await _join_conversation(connection, new, now) if run.conversation_id else b""
     row = new_run_row(new, terms, now)
-    inserted = (await connection.execute(_INSERT_RUN, {**row, "lease_ms": terms.milliseconds})).one()
+    await connection.execute(_INSERT_RUN, {**row, "lease_ms": terms.milliseconds})
     await connection.execute(_INSERT_CHECKPOINT, {"run_id": run.run_id, "head": new.checkpoint.head, "saved_at": now})
     if new.checkpoint.new_segments:
         await connection.execute(
@@ -54,7 +55,10 @@ async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: 
         )
     if new.events:
         await connection.execute(_INSERT_EVENTS, [event_row(run.run_id, event) for event in new.events])
-    admitted = run_from_row(inserted)
+    # What the row says, without reading it back.
+    admitted = replace(
+        run, question=row["question"], labels=row["labels"], updated_at=now, last_sequence=row["last_sequence"]
+    )
     ownership = Ownership(
         run=admitted,
         owner=terms.owner,
