@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -14,8 +15,9 @@ from typing import TextIO
 from opentelemetry import trace
 
 # What every LogRecord has anyway; the rest came in `extra` and belongs to the event.
-STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "event"}
-
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "event", "place"}
+# Seconds that a line may wait for others, so that none is made and written while someone waits for a first token.
+GATHER = 0.02
 
 _bound: ContextVar[dict[str, object]] = ContextVar("log fields", default={})  # noqa: B039 - never changed in place
 
@@ -54,15 +56,61 @@ class JsonFormatter(logging.Formatter):
         if event is not None:
             line["event"] = event
         line["message"] = record.getMessage()
-        context = trace.get_current_span().get_span_context()
+        context, fields = getattr(record, "place", None) or _place()
         if context.is_valid:
             line["trace_id"] = trace.format_trace_id(context.trace_id)
             line["span_id"] = trace.format_span_id(context.span_id)
-        line.update(_bound.get())
+        line.update(fields)
         line.update({key: value for key, value in vars(record).items() if key not in STANDARD})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return _encoded(line)
+
+
+def _place() -> tuple[trace.SpanContext, dict[str, object]]:
+    """Return where the running code stands: its span and the bound fields."""
+    return trace.get_current_span().get_span_context(), _bound.get()
+
+
+class GatheringHandler(logging.StreamHandler[TextIO]):
+    """Writes the lines of an event loop's moment together, `GATHER` seconds after the first; those of threads at once.
+
+    Order is kept: a warning, or whatever is worse, is written at once with all that wait.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._waiting: list[logging.LogRecord] = []
+        # The loop that will call `flush`.
+        self._asked: asyncio.AbstractEventLoop | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.place = _place()
+        self._waiting.append(record)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        if record.levelno >= logging.WARNING:
+            self.flush()
+        elif self._asked is not loop:
+            self._asked = loop
+            loop.call_later(GATHER, self.flush)
+
+    def flush(self) -> None:
+        """Write what waits. Also called by the standard library when the process ends."""
+        self.acquire()
+        try:
+            waiting, self._waiting, self._asked = self._waiting, [], None
+            for record in waiting:
+                try:
+                    self.stream.write(self.format(record) + self.terminator)
+                except Exception:  # noqa: BLE001 - one line that cannot be told must not keep the others
+                    self.handleError(record)
+            super().flush()
+        finally:
+            self.release()
 
 
 def configure_logs(service: str, level: str = "INFO", stream: TextIO | None = None) -> None:
@@ -70,7 +118,7 @@ def configure_logs(service: str, level: str = "INFO", stream: TextIO | None = No
     # No line tells of files, threads and processes, and finding them is half of what a record costs.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = ""  # noqa: SLF001 - the documented way to leave out who called
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler = GatheringHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter(service))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from services.chassis.logs import bound, configure_logs
+from services.chassis.logs import GATHER, bound, configure_logs
 
 
 @pytest.fixture
@@ -59,3 +60,32 @@ def test_bound_fields_are_on_every_line_of_the_block_and_on_none_after_it(lines:
     inside, outside = (json.loads(line) for line in lines.getvalue().splitlines())
     assert (inside["run_id"], inside["attempt"]) == ("r1", 2)
     assert "run_id" not in outside
+
+
+async def test_lines_of_a_moment_leave_together_and_say_where_they_were_told(lines: io.StringIO) -> None:
+    log = logging.getLogger("x")
+    with bound(run_id="r1"):
+        log.info("first")
+    log.info("second")
+    assert lines.getvalue() == ""
+    await asyncio.sleep(2 * GATHER)
+    first, second = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (first["message"], first["run_id"], second["message"]) == ("first", "r1", "second")
+    assert "run_id" not in second
+
+
+async def test_a_warning_waits_for_nothing_and_takes_along_what_was_told_before(lines: io.StringIO) -> None:
+    log = logging.getLogger("x")
+    log.info("first")
+    log.warning("second")
+    assert [json.loads(line)["message"] for line in lines.getvalue().splitlines()] == ["first", "second"]
+
+
+async def test_a_line_that_cannot_be_told_keeps_no_other_back(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log = logging.getLogger("x")
+    log.info("%d", "no number")
+    log.warning("second")
+    assert [json.loads(line)["message"] for line in lines.getvalue().splitlines()] == ["second"]
