@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from services.chassis import names
 from services.chassis.clock import Clock, Ids
@@ -17,7 +18,7 @@ from services.orchestrator.dedup import ConversationMemory
 from services.orchestrator.domain.events import AnswerRetracted, RunFailed
 from services.orchestrator.domain.run import OnRetraction
 from services.orchestrator.domain.state import Phase, Progress, RunSpec
-from services.orchestrator.journal.journal import InterruptKind, RunJournal
+from services.orchestrator.journal.journal import Interrupt, InterruptKind, RunJournal
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import RunStore, StoreUnavailable
 from services.orchestrator.ports import ApprovalRecord, RecordState
@@ -256,7 +257,7 @@ class Workforce:
         tenant = spec.principal.tenant
         queued_at = self._clock.monotonic()
         self._jobs[spec.run_id].started = True
-        watch = asyncio.create_task(self._watch(journal))
+        journal.when_interrupted(partial(self._told, spec.run_id, stop))
         end = LegEnd.FENCED
         try:
             end = await self._lead(journal, spec, progress, start, stop, tenant, queued_at, memory)
@@ -264,7 +265,6 @@ class Workforce:
             # Its lease ends, and then another owner, or this one, goes on from the last checkpoint.
             _log.warning("the run cannot be written and is left: %s", error, extra={"run_id": spec.run_id})
         finally:
-            watch.cancel()
             job = self._jobs.pop(spec.run_id, None)
             # Closed already when the leg wrote its end; else another replica, or this one, takes the run up again.
             journal.give_up()
@@ -276,14 +276,16 @@ class Workforce:
             case _:
                 pass
 
-    async def _watch(self, journal: RunJournal) -> None:
-        """Stop the leg when the journal says so: someone asked for it, or another owner has the run."""
-        interrupt = await journal.interrupted()
+    def _told(self, run_id: str, stop: Stop, interrupt: Interrupt) -> None:
+        """Stop the leg because the journal says so: someone asked for it, or another owner has the run."""
+        job = self._jobs.get(run_id)
+        if job is None or job.stop is not stop:
+            return  # the leg has ended
         match interrupt.kind:
             case InterruptKind.CANCEL_REQUESTED:
-                self._interrupt(journal.run_id, StopReason.CANCEL, interrupt.by)
+                self._interrupt(run_id, StopReason.CANCEL, interrupt.by)
             case InterruptKind.OWNERSHIP_LOST:
-                self._interrupt(journal.run_id, StopReason.FENCED, "")
+                self._interrupt(run_id, StopReason.FENCED, "")
 
     async def _lead(
         self,

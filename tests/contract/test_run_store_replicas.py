@@ -19,7 +19,7 @@ from services.orchestrator.domain.run import EventsPruned, Fenced, RunCancelRequ
 from services.orchestrator.journal.feed import FeedLimits
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import StoreUnavailable
-from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
+from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, interruption, new_run, replica
 from tests.support.postgres import Cluster
 
 NOTE = Notice(code="n", text="x")
@@ -102,7 +102,7 @@ async def test_lost_notifications_only_delay_a_reader(first: Database, second: D
 async def test_cancelling_on_any_replica_reaches_the_owner(one: Replica, two: Replica) -> None:
     await listening(one, by=two)
     journal = await started(one)
-    interrupted = asyncio.create_task(journal.interrupted())
+    interrupted = asyncio.create_task(interruption(journal))
     await asyncio.sleep(0)
     await two.journals.request_cancel("acme", journal.run_id, "bob")
     async with asyncio.timeout(SOON):
@@ -124,7 +124,7 @@ async def test_an_owner_hears_that_its_run_was_taken(one: Replica, two: Replica)
     journal.delta(answer("half"))
     await journal.fact(NOTE)
     reader = asyncio.create_task(one.read(journal.run_id))
-    interrupted = asyncio.create_task(journal.interrupted())
+    interrupted = asyncio.create_task(interruption(journal))
     await asyncio.sleep(0)
     await expire(one.database, journal.run_id)
     taken = await two.journals.claim(journal.run_id)

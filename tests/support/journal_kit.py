@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from services.orchestrator.domain.events import AnswerDelta, Event, RunCompleted
 from services.orchestrator.domain.messages import Role, Usage, text_message
 from services.orchestrator.domain.run import Checkpoint, NewRun, Run, RunState, Segment
 from services.orchestrator.journal.feed import Feed, FeedLimits
+from services.orchestrator.journal.journal import Interrupt, RunJournal
 from services.orchestrator.journal.journals import Journals
 from services.orchestrator.journal.ports import LeaseTerms, RunStore
 from services.orchestrator.journal.writer import Pacing
@@ -69,6 +71,13 @@ def in_conversation(conversation_id: str, text: str = "What?", **changes: Any) -
     """Return a run of a conversation that is made when it does not exist."""
     message = replace(text_message(Role.USER, text), message_id=f"q-{next(_numbers)}")
     return new_run(conversation_id=conversation_id, title="A talk", user_message=message, **changes)
+
+
+async def interruption(journal: RunJournal) -> Interrupt:
+    """Wait until the run's work must stop, and return why."""
+    told: asyncio.Future[Interrupt] = asyncio.get_running_loop().create_future()
+    journal.when_interrupted(told.set_result)
+    return await told
 
 
 def completed(text: str = "done", usage: Usage = NO_USAGE) -> RunCompleted:

@@ -131,7 +131,7 @@ class RunJournal:
         self._lost: Exception | None = None
         self._closed = False
         self._cancel_requested_by = ownership.run.cancel_requested_by
-        self._interrupt: asyncio.Future[Interrupt] | None = None
+        self._on_interrupt: Callable[[Interrupt], None] | None = None
 
     # --- for the loop ------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class RunJournal:
         may stages where the run allows it; any other event is committed before it is shown, in its place, and its
         failure is only logged.
 
-        After the run is lost or ended this does nothing: the loop learns it from `fact` or `interrupted`.
+        After the run is lost or ended this does nothing: the loop learns it from `fact` or `when_interrupted`.
         """
         if not self.is_open:
             return
@@ -273,15 +273,16 @@ class RunJournal:
         """
         self.lose(Fenced(self.run_id, self.epoch))
 
-    async def interrupted(self) -> Interrupt:
-        """Return when the run's work must stop: someone asked for it, or the run is no longer ours."""
+    def when_interrupted(self, stop: Callable[[Interrupt], None]) -> None:
+        """Have `stop` called, once and soon, when the run's work must stop or must already.
+
+        Someone asked for it, or the run is no longer ours.
+        """
+        self._on_interrupt = stop
         if self._lost is not None:
-            return Interrupt(kind=InterruptKind.OWNERSHIP_LOST)
-        if self._cancel_requested_by:
-            return Interrupt(kind=InterruptKind.CANCEL_REQUESTED, by=self._cancel_requested_by)
-        if self._interrupt is None:
-            self._interrupt = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._interrupt)
+            self._wake(Interrupt(kind=InterruptKind.OWNERSHIP_LOST))
+        elif self._cancel_requested_by:
+            self._wake(Interrupt(kind=InterruptKind.CANCEL_REQUESTED, by=self._cancel_requested_by))
 
     # --- for the writer ----------------------------------------------------------------------------------------
 
@@ -473,8 +474,9 @@ class RunJournal:
         self._on_closed(self)
 
     def _wake(self, interrupt: Interrupt) -> None:
-        if self._interrupt is not None and not self._interrupt.done():
-            self._interrupt.set_result(interrupt)
+        if self._on_interrupt is not None:
+            asyncio.get_running_loop().call_soon(self._on_interrupt, interrupt)
+            self._on_interrupt = None
 
 
 def _fail(entry: Entry, error: Exception) -> None:

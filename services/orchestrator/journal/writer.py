@@ -57,6 +57,7 @@ class GroupWriter:
         self._urgent = asyncio.Event()
         self._commit_takes = 0.0
         self._last_commit = 0.0
+        self._closing = False
 
     def now(self) -> datetime:
         """Return the time that events are stamped with."""
@@ -70,15 +71,25 @@ class GroupWriter:
             self._urgent.set()
 
     async def run(self) -> None:
-        """Write for ever; on cancellation what waits is written first."""
+        """Write for ever; on cancellation what waits is written first.
+
+        A commit is never abandoned half-way: its outcome decides what readers see.
+        """
+        writing = asyncio.create_task(self._keep_writing(), name="journal-commits")
         try:
-            while True:
-                await self._work.wait()
-                await self._gather()
-                await self._flush()
-        finally:
-            while self._touched:
-                await self._flush()
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._closing = True
+            self._work.set()
+            self._urgent.set()
+            await writing
+            raise
+
+    async def _keep_writing(self) -> None:
+        while self._touched or not self._closing:
+            await self._work.wait()
+            await self._gather()
+            await self._flush()
 
     async def _gather(self) -> None:
         """Give texts time to grow, unless something urgent waits."""
@@ -103,8 +114,7 @@ class GroupWriter:
         for _ in range(TELLING):
             await asyncio.sleep(0)
         started = self._clock.monotonic()
-        # A commit is never abandoned half-way: its outcome decides what readers see.
-        await _uninterrupted(self._commit(batch))
+        await self._commit(batch)
         self._last_commit = self._clock.monotonic()
         self._commit_takes = 0.7 * self._commit_takes + 0.3 * (self._last_commit - started)
 
@@ -184,13 +194,3 @@ async def answered_within(work: Coroutine[Any, Any, T], limit: timedelta) -> T:
     # Its late outcome, whatever it is, must not be reported as never retrieved.
     task.add_done_callback(lambda late: late.cancelled() or late.exception())
     raise StoreUnavailable(f"the database did not answer within {limit.total_seconds():g} s", retry_after=1.0)
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work` to its end, then let a cancellation that came meanwhile through."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise

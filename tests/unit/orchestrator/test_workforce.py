@@ -46,6 +46,9 @@ class Claimed:
     def give_up(self) -> None:
         self.given_up = True
 
+    def when_interrupted(self, stop: object) -> None:
+        pass
+
 
 def workforce(journal: Claimed, **store: Any) -> Workforce:
     async def claim(run_id: str) -> Claimed:
@@ -79,10 +82,6 @@ async def test_a_leg_that_breaks_before_it_leads_is_given_up() -> None:
     journal = Claimed()
     force = workforce(journal)
 
-    async def interrupted() -> None:
-        raise AssertionError("not reached")
-
-    journal.interrupted = interrupted  # type: ignore[attr-defined]
     spec = SimpleNamespace(
         run_id="r1", principal=SimpleNamespace(tenant="t"), conversation_id="c", on_retraction=OnRetraction.EMIT
     )
@@ -255,15 +254,11 @@ async def test_a_run_that_parks_is_looked_at_when_something_was_decided_while_it
     force = workforce(journal)
     force.parked = looked.append
 
-    async def interrupted() -> None:
-        await asyncio.Event().wait()
-
     async def lead(*what: object) -> LegEnd:
         if told:
             assert force.heard("r1")
         return LegEnd.PAUSED
 
-    journal.interrupted = interrupted  # type: ignore[attr-defined]
     force._runner.lead = lead  # type: ignore[method-assign, assignment]
     leg = bench().leg
     spec = replace(leg.spec, run_id="r1")

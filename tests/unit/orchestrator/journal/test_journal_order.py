@@ -30,7 +30,7 @@ from services.orchestrator.domain.run import Checkpoint, Fenced, RunCancelReques
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from services.orchestrator.journal.writer import Pacing
-from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
+from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, interruption, new_run, replica
 from tests.support.platform import recorded_telemetry
 
 STARTED = ToolCallStarted(call_id="c1", name="search", arguments_json=b"{}")
@@ -325,7 +325,7 @@ async def test_two_ends_at_once_are_one_end(here: Replica) -> None:
 
 async def test_cancellation_wakes_the_loop_and_refuses_a_tools_start(here: Replica) -> None:
     journal = await started(here)
-    waiting = asyncio.create_task(journal.interrupted())
+    waiting = asyncio.create_task(interruption(journal))
     await asyncio.sleep(0)
     await here.journals.request_cancel("acme", journal.run_id, "bob")
     interrupt = await waiting
@@ -357,7 +357,7 @@ async def test_one_runs_fence_is_not_anothers(here: Replica) -> None:
     assert again is not None
     with pytest.raises(Fenced):
         await lost.fact(THINKING)
-    assert (await lost.interrupted()).kind is InterruptKind.OWNERSHIP_LOST
+    assert (await interruption(lost)).kind is InterruptKind.OWNERSHIP_LOST
     with pytest.raises(Fenced):
         await kept.fact(THINKING)
     await again.finish(completed())
@@ -430,7 +430,7 @@ async def test_a_database_that_says_nothing_ends_ownership_after_a_lease(databas
     async with replica(database, lease=0.1, store=lambda store: gated) as here:  # type: ignore[arg-type,return-value]
         journal = await started(here)
         gated.silent = True
-        waiting = asyncio.create_task(journal.interrupted())
+        waiting = asyncio.create_task(interruption(journal))
         with pytest.raises(StoreUnavailable):
             await journal.fact(THINKING)
         assert (await waiting).kind is InterruptKind.OWNERSHIP_LOST
@@ -442,7 +442,7 @@ async def test_leases_that_cannot_be_renewed_end_ownership_though_nothing_is_wri
         journal = await started(here)
         gated.silent = True
         async with asyncio.timeout(5):
-            assert (await journal.interrupted()).kind is InterruptKind.OWNERSHIP_LOST
+            assert (await interruption(journal)).kind is InterruptKind.OWNERSHIP_LOST
 
 
 async def test_a_defect_in_one_runs_write_leaves_the_others_alone(here: Replica, gated: Gated) -> None:
