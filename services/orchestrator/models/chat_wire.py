@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from services.orchestrator.domain.messages import MediaPart, Message, OutputFormat, Role, TextPart, ToolCall, ToolSpec
@@ -40,7 +41,9 @@ def tool_choice(choice: str) -> Any:
     return {"type": "function", "function": {"name": choice}}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+# The same tools go with every call; nobody changes what is returned.
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolSpec) -> Mapping[str, Any]:
     parameters = reason.inject(tool.parameters_json)
     return {
         "type": "function",

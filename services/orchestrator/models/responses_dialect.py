@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -190,7 +191,9 @@ def _part(part: TextPart | MediaPart) -> dict[str, Any]:
     return {"type": "input_text", "text": f"[file {part.name or part.media_type}: not readable]"}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+# The same tools go with every call; nobody changes what is returned.
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolSpec) -> Mapping[str, Any]:
     parameters = reason.inject(tool.parameters_json)
     return {
         "type": "function",

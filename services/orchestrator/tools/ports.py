@@ -251,7 +251,7 @@ class Toolbox:
     """Tools by name: the suite's own, and those of `providers`."""
 
     def __init__(self, tools: tuple[Tool, ...], providers: tuple[ToolProvider, ...] = ()) -> None:
-        self._tools = {tool.definition.name: tool for tool in tools}
+        self._tools = {tool.definition.name: tool for tool in sorted(tools, key=lambda tool: tool.definition.name)}
         self.providers = providers
 
     def provide(self, provider: ToolProvider) -> None:
@@ -280,9 +280,9 @@ class Toolbox:
     @property
     def names(self) -> tuple[str, ...]:
         """Names, sorted."""
-        return tuple(sorted(self._tools))
+        return tuple(self._tools)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """All tools, by name."""
-        return tuple(self._tools[name] for name in self.names)
+        return tuple(self._tools.values())
