@@ -27,7 +27,7 @@ class Method:
 
 
 class Interceptor(Protocol):
-    """Wraps handlers; called once per call, before the request is read.
+    """Wraps handlers; called once per method, so what belongs to one call is made when that is served.
 
     What `stream` returns must close `proceed`'s iterator when it is closed itself (`contextlib.aclosing`).
     """
@@ -42,12 +42,15 @@ class Chain(grpc.aio.ServerInterceptor):
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self._interceptors = tuple(interceptors)
+        self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
+        if wrapped := self._wrapped.get(handler_call_details.method):
+            return wrapped
         handler = await continuation(handler_call_details)
         name = handler_call_details.method.lstrip("/")
         if handler is None or name.startswith("grpc."):
@@ -57,12 +60,13 @@ class Chain(grpc.aio.ServerInterceptor):
             client_streaming=bool(handler.request_streaming),
             server_streaming=bool(handler.response_streaming),
         )
-        wrapped = self._wrap_stream(method, handler) if method.server_streaming else self._wrap_unary(method, handler)
-        return _KINDS[method.client_streaming, method.server_streaming](
-            wrapped,
+        serve = self._wrap_stream(method, handler) if method.server_streaming else self._wrap_unary(method, handler)
+        wrapped = self._wrapped[handler_call_details.method] = _KINDS[method.client_streaming, method.server_streaming](
+            serve,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+        return wrapped
 
     def _wrap_unary(self, method: Method, handler: Handler) -> Unary:
         behaviour: Unary = handler.stream_unary if method.client_streaming else handler.unary_unary  # type: ignore[assignment]
