@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ class Speaker:
                 async for event in events:
                     match event:
                         case TextPiece(text=text):
-                            utterance.text(text)
+                            await utterance.text(text)
                         case ThinkingPiece(text=text):
                             utterance.thinking(text)
                         case CallPiece():
@@ -128,7 +129,7 @@ class _Utterance:
         """The text that stands."""
         return "".join(self._pieces)
 
-    def text(self, text: str) -> None:
+    async def text(self, text: str) -> None:
         is_first = not self._pieces
         if is_first and self.before and not self.before.endswith(_SEPARATOR):
             text = _SEPARATOR + text
@@ -137,6 +138,8 @@ class _Utterance:
         if is_first:
             # Behind the text: a stage is committed before it is shown, and the first token must not wait for that.
             self._delta(StageChanged(stage=Stage.ANSWERING, text="Answering"))
+            # Whoever reads has it before anything else is done.
+            await asyncio.sleep(0)
 
     def thinking(self, text: str) -> None:
         self._delta(ThinkingDelta(text=text, model_call_id=self._call_id))

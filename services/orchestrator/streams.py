@@ -28,36 +28,29 @@ async def follow(
     however long that takes (the request's own deadline bounds it).
     """
     loop = asyncio.get_running_loop()
+    silence = heartbeat / timedelta(seconds=1)
+    next_beat = loop.time() + silence
     deadline: float | None = None
-    async with aclosing(feed.watch(run_id, after, live=live)) as batches:
-        upcoming: asyncio.Future[tuple[StampedEvent, ...]] | None = None
-        try:
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(batches))
-                wait = heartbeat / timedelta(seconds=1)
-                if deadline is not None:
-                    wait = min(wait, max(deadline - loop.time(), 0.0))
-                done, _ = await asyncio.wait({upcoming}, timeout=wait)
-                if not done:
-                    if deadline is not None and loop.time() >= deadline:
-                        return
-                    yield ()
-                    continue
-                try:
-                    batch = upcoming.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    upcoming = None
+
+    def idle() -> float:
+        due = next_beat if deadline is None else min(next_beat, deadline)
+        return max(due - loop.time(), 0.0)
+
+    async with aclosing(feed.watch(run_id, after, live=live, idle=idle)) as batches:
+        async for batch in batches:
+            if batch:
                 yield batch
                 if hold is not None:
                     deadline = loop.time() + hold / timedelta(seconds=1) if batch[-1].pause else None
                     if deadline is not None and not hold:
                         return
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                await asyncio.wait({upcoming})
+            elif deadline is not None and loop.time() >= deadline:
+                return
+            elif loop.time() >= next_beat:
+                yield ()
+            else:
+                continue
+            next_beat = loop.time() + silence
 
 
 async def counted(

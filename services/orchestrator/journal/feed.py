@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from services.chassis.errors import Unavailable
 from services.orchestrator.codec_events import merge_deltas
@@ -66,7 +66,8 @@ class Tail:
         # Whether its last event is the terminal one.
         self.done = False
         self.readers = 0
-        self._changed: asyncio.Future[None] | None = None
+        # One for each reader that looked and may wait: a shared one would end for all when one of them is cancelled.
+        self._waiters: set[asyncio.Future[None]] = set()
 
     def open(self, floor: int) -> None:
         """Begin to carry the run's events, all those after `floor`."""
@@ -125,15 +126,23 @@ class Tail:
         return self._events[start:stop]
 
     def changed(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next change. Take it before looking, so that no change is missed."""
-        if self._changed is None or self._changed.done():
-            self._changed = asyncio.get_running_loop().create_future()
-        return self._changed
+        """Return a future that is done at the next change. Take it before looking, so that no change is missed.
+
+        Give it back with `leave`.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        return waiter
+
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """Forget a future that nobody waits for any more."""
+        self._waiters.discard(waiter)
 
     def wake(self) -> None:
         """Let everyone who waits look again."""
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        for waiter in self._waiters:
+            _end(waiter)
+        self._waiters.clear()
 
 
 class Feed:
@@ -177,26 +186,30 @@ class Feed:
             tail.wake()
 
     async def watch(
-        self, run_id: str, after: int = 0, *, live: bool = True
+        self, run_id: str, after: int = 0, *, live: bool = True, idle: Callable[[], float] | None = None
     ) -> AsyncGenerator[tuple[StampedEvent, ...], None]:
         """Yield batches of events after the sequence `after`, up to the terminal one; then end.
 
-        With `live` false it ends where the kept events end. Deltas of a reader that lags are joined, never dropped; a
-        joined one carries the last sequence. Raises RunNotFound, EventsPruned when events after `after` are gone,
-        StoreUnavailable when the database stays away, and Unavailable after `close`: watch again after the last
-        sequence then.
+        With `live` false it ends where the kept events end. With `idle` an empty batch says that nothing came for so
+        many seconds, or for less. Deltas of a reader that lags are joined, never dropped; a joined one carries the last
+        sequence. Raises RunNotFound, EventsPruned when events after `after` are gone, StoreUnavailable when the
+        database stays away, and Unavailable after `close`: watch again after the last sequence then.
         The caller has checked whose run it is.
         """
         cursor, keeps_up = after, False
-        with self._reading(run_id) as tail:
+        with self._reading(run_id) as (tail, waiting):
             while True:
-                changed = tail.changed()
+                changed = waiting.changed()
                 batch = tail.after(cursor, self._limits)
                 if batch is None:
                     if keeps_up and tail.floor is not None:
                         self._lagged()
                     keeps_up = False
-                    batch = await self._page(run_id, cursor)
+                    page = asyncio.ensure_future(self._page(run_id, cursor))
+                    async with aclosing(_beats(page, idle)) as beats:
+                        async for beat in beats:
+                            yield beat
+                    batch = page.result()
                 else:
                     keeps_up = True
                 if batch:
@@ -211,7 +224,15 @@ class Feed:
                     return
                 if self._closing:
                     raise Unavailable("this replica is shutting down; watch again", retry_after=0.1)
-                await asyncio.wait({changed}, timeout=self._limits.poll)
+                # A timer that ends the future, not asyncio.wait: what is shown should leave in the loop's next turn.
+                seconds = self._limits.poll if idle is None else min(self._limits.poll, idle())
+                timer = asyncio.get_running_loop().call_later(seconds, _end, changed)
+                try:
+                    await changed
+                finally:
+                    timer.cancel()
+                if idle is not None:
+                    yield ()
 
     async def _page(self, run_id: str, cursor: int) -> Sequence[StampedEvent]:
         return await self._patiently(
@@ -240,11 +261,52 @@ class Feed:
         return status.state.is_terminal and status.last_sequence <= cursor
 
     @contextmanager
-    def _reading(self, run_id: str) -> Iterator[Tail]:
+    def _reading(self, run_id: str) -> Iterator[tuple[Tail, _Waiting]]:
         tail = self.tail(run_id)
         tail.readers += 1
+        waiting = _Waiting(tail)
         try:
-            yield tail
+            yield tail, waiting
         finally:
+            waiting.end()
             tail.readers -= 1
             self.forget(run_id)
+
+
+class _Waiting:
+    """One reader's wait for changes of a tail."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._waiter: asyncio.Future[None] | None = None
+
+    def changed(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change from now on."""
+        if self._waiter is None or self._waiter.done():
+            self.end()
+            self._waiter = self._tail.changed()
+        return self._waiter
+
+    def end(self) -> None:
+        if self._waiter is not None:
+            self._tail.leave(self._waiter)
+
+
+async def _beats(
+    work: asyncio.Future[Any], idle: Callable[[], float] | None
+) -> AsyncGenerator[tuple[StampedEvent, ...], None]:
+    """Yield an empty batch whenever `work` has taken `idle` seconds, until it is done; it ends with this generator."""
+    try:
+        while not work.done():
+            await asyncio.wait({work}, timeout=None if idle is None else idle())
+            if not work.done():
+                yield ()
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
