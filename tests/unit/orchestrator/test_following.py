@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -47,7 +47,7 @@ def told(event: Event, sequence: int) -> StampedEvent:
 
 
 @pytest.fixture
-async def log() -> AsyncIterator[Log]:
+async def log() -> Log:
     return Log()
 
 
