@@ -76,32 +76,34 @@ class Offers:
         theirs = {tool.name for tool in client_tools}
         provided = await self._provided(principal, agent, tool_choice)
         withheld |= provided.withheld
-        own = self._toolbox.tools
-        known = {tool.definition.name for tool in own}
-        tools_there = (*own, *(tool for tool in provided.tools if tool.definition.name not in known))
+        tools_there = self._toolbox.tools
+        if provided.tools:
+            known = {tool.definition.name for tool in tools_there}
+            tools_there += tuple(tool for tool in provided.tools if tool.definition.name not in known)
         for tool in tools_there:
-            name = tool.definition.name
+            definition = tool.definition
+            name = definition.spec.name
             if name in theirs:
                 withheld[name] = "the caller brings a tool of that name"
-            elif _binds(denied, name):
+            elif denied and _binds(denied, name):
                 withheld[name] = "the agent's policy denies it"
-            elif tool.definition.pause_kind is not PauseKind.APPROVAL and not answerable:
+            elif definition.pause_kind is not PauseKind.APPROVAL and not answerable:
                 withheld[name] = "nobody is there to answer"
             elif name == SEARCH:
                 if exposed.search is None:
                     withheld[name] = _FETCHED
                 else:
-                    offered.append(tool.definition.spec)
-            elif (agent.tools or tool.definition.bound_only) and not _binds(agent.tools, name):
+                    offered.append(definition.spec)
+            elif (agent.tools or definition.bound_only) and not _binds(agent.tools, name):
                 withheld[name] = "the agent does not have it"
             elif name in LIBRARY and exposed.search is None and not agent.tools:
                 withheld[name] = _FETCHED
             elif is_conditional(tool) and (why := await tool.withheld(principal)):
                 withheld[name] = why
             else:
-                offered.append(tool.spec_for(principal) if is_tailored(tool) else tool.definition.spec)
+                offered.append(tool.spec_for(principal) if is_tailored(tool) else definition.spec)
         everything = (*offered, *client_tools) if tool_choice != "none" else ()
-        narrowable = {tool.definition.name for tool in tools_there if tool.definition.narrowable}
+        narrowable = {tool.definition.spec.name for tool in tools_there if tool.definition.narrowable}
         always = self._fixed({tool.name for tool in offered} - narrowable) | {tool_choice}
         tools, left_out = narrow(everything, question, self._max_tools, always)
         withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")

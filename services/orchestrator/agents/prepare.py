@@ -52,7 +52,8 @@ class Preparer:
         facts: list[Fact] = []
         model = self._catalogue.get(spec.model)
         room = Room(window=model.window, output=spec.sampling.max_output_tokens, count=counter_for(model))
-        room.take_fixed(self._system(leg, context), spec.tools)
+        system = self._system(leg, context)
+        room.take_fixed(system, spec.tools)
         said = progress.messages[progress.turn_start :]
         read, notices = await self._attachments.read(
             said, spec.principal, spec.run_id, sees=VISION in model.capabilities
@@ -60,11 +61,11 @@ class Preparer:
         facts += notices
         turn = room.fit_question(read)
         documents = await self._fetch(leg, room, facts)
-        in_system = bool(documents) and self._prompts.places_documents(spec.agent)
-        if documents and not in_system:
+        if documents and self._prompts.places_documents(spec.agent):
+            system = self._system(leg, replace(context, documents=documents))
+        elif documents:
             turn = _with_documents(turn, documents)
         history = room.fit_history(progress.messages[: progress.turn_start])
-        system = self._system(leg, replace(context, documents=documents) if in_system else context)
         progress.replace_messages([system, *history, *turn], 1 + len(history))
         progress.pending = ()
         progress.phase = Phase.ROUND_START

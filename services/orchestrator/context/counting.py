@@ -77,10 +77,15 @@ def total_tokens(messages: Iterable[Message], count: Count) -> int:
 
 def tools_tokens(tools: Iterable[ToolSpec], count: Count) -> int:
     """Return the tokens of tool schemas with the injected reason."""
-    return sum(_tool_tokens(tool, count) for tool in tools)
+    return _tools_tokens(tuple(tools), count)
 
 
 # The same tools are counted before every call of every run.
+@lru_cache(maxsize=256)
+def _tools_tokens(tools: tuple[ToolSpec, ...], count: Count) -> int:
+    return sum(_tool_tokens(tool, count) for tool in tools)
+
+
 @lru_cache(maxsize=1024)
 def _tool_tokens(tool: ToolSpec, count: Count) -> int:
     return TOOL_OVERHEAD + count(tool.name + tool.description + tool.parameters_json.decode())

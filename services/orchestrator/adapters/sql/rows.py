@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from services.orchestrator.domain.run import NewRun, Run, RunState
 from services.orchestrator.domain.text import all_well_formed, without_nul
 from services.orchestrator.journal.ports import LeaseTerms
 
+_USAGE = tuple(field.name for field in fields(Usage))
 TERMINAL_STATES = tuple(int(state) for state in RunState if state.is_terminal)
 
 
@@ -60,7 +61,7 @@ def new_run_row(new: NewRun, terms: LeaseTerms, now: datetime) -> dict[str, Any]
         "oldest_sequence": 1,
         "min_reader": new.checkpoint.min_reader,
         "pending": pending_json(run.pending),
-        "usage": asdict(run.usage),
+        "usage": usage_json(run.usage),
         "failure": "",
         "cancel_requested_by": "",
         "pruned": False,
@@ -97,6 +98,11 @@ def run_from_row(row: Row[Any]) -> Run:
         trace_id=row.trace_id,
         cancel_requested_by=row.cancel_requested_by,
     )
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Return a usage as the JSON column holds it."""
+    return {name: getattr(usage, name) for name in _USAGE}
 
 
 def pending_json(pending: tuple[PendingCall, ...]) -> list[dict[str, Any]]:

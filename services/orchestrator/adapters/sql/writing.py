@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ from sqlalchemy import Update, bindparam, insert, select, update
 from services.chassis.database import SqlConnection
 from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
 from services.orchestrator.adapters.sql.dialect import insert_new, lease, signal, upsert
-from services.orchestrator.adapters.sql.rows import event_row, pending_json
+from services.orchestrator.adapters.sql.rows import event_row, pending_json, usage_json
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
 from services.orchestrator.adapters.sql.usage import settle
 from services.orchestrator.journal.ports import LeaseTerms, RunWrite, WriteOutcome, WriteResult
@@ -134,7 +134,7 @@ def _note(run: _Held, piece: RunWrite, now: datetime) -> None:
     if piece.pending is not None:
         run.columns["pending"] = pending_json(piece.pending)
     if piece.usage is not None:
-        run.columns["usage"] = asdict(piece.usage)
+        run.columns["usage"] = usage_json(piece.usage)
     if piece.ending is not None:
         run.columns |= {"finished_at": now, "failure": piece.ending.failure, "pending": []}
     if piece.release:
