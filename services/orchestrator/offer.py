@@ -14,7 +14,7 @@ from services.orchestrator.domain.agent import Agent, AgentType, ToolBinding, To
 from services.orchestrator.domain.events import PauseKind
 from services.orchestrator.domain.messages import ToolSpec
 from services.orchestrator.narrowing import narrow
-from services.orchestrator.tools.ports import Provided, Toolbox, is_conditional, is_tailored
+from services.orchestrator.tools.ports import Provided, Tool, Toolbox, is_conditional, is_tailored
 from services.orchestrator.workflow.arguments import admit
 
 _log = logging.getLogger(__name__)
@@ -76,10 +76,7 @@ class Offers:
         theirs = {tool.name for tool in client_tools}
         provided = await self._provided(principal, agent, tool_choice)
         withheld |= provided.withheld
-        tools_there = self._toolbox.tools
-        if provided.tools:
-            known = {tool.definition.name for tool in tools_there}
-            tools_there += tuple(tool for tool in provided.tools if tool.definition.name not in known)
+        tools_there = _with_others(self._toolbox.tools, provided.tools)
         for tool in tools_there:
             definition = tool.definition
             name = definition.spec.name
@@ -131,6 +128,12 @@ class Offers:
             instructions="\n\n".join(each.instructions for each in found if each.instructions),
             notices=tuple(notice for each in found for notice in each.notices),
         )
+
+
+def _with_others(own: tuple[Tool, ...], others: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Return the suite's own tools and those of others whose names they leave free."""
+    known = {tool.definition.name for tool in own} if others else set()
+    return own + tuple(tool for tool in others if tool.definition.name not in known)
 
 
 def _binds(bindings: tuple[ToolBinding, ...], name: str) -> bool:
