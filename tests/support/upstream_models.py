@@ -157,16 +157,17 @@ async def adapter(
     limits: Limits | None = None,
     later: Later = on_the_loop,
     dialect: Dialect | None = None,
-    transport: httpx2.AsyncBaseTransport | None = None,
+    transport: ModelTransport | None = None,
     **fields: Any,
 ) -> AsyncIterator[OpenAIModel]:
     """An adapter to the server at `base_url`, closed at the end."""
-    http = httpx2.AsyncClient(transport=transport or ModelTransport(), timeout=None)
+    transport = transport or ModelTransport()
+    http = httpx2.AsyncClient(transport=transport, timeout=None)
     settings = settings_for(base_url, **fields)
     client = openai.AsyncOpenAI(base_url=base_url, api_key="key", max_retries=0, http_client=http)
     try:
         spoken = dialect or ChatDialect()
-        poster = Poster(client, http, spoken.path)
+        poster = Poster(client, transport, spoken.path)
         yield OpenAIModel(settings, spoken, poster, limits or Limits(), clock or SystemClock(), later)
     finally:
         await client.close()

@@ -47,8 +47,8 @@ class Stacks:
         self._retry = retry
         self._media = media
         self._made: dict[str, tuple[ModelSettings, TimedModel]] = {}
-        self._operators_http = httpx2.AsyncClient(transport=transport, timeout=None)
-        self._users_http = httpx2.AsyncClient(transport=guarded, timeout=None)
+        self._operators = transport, httpx2.AsyncClient(transport=transport, timeout=None)
+        self._users = guarded, httpx2.AsyncClient(transport=guarded, timeout=None)
 
     def get(self, settings: ModelSettings) -> TimedModel:
         """Return the model of `settings`, wrapped."""
@@ -62,8 +62,8 @@ class Stacks:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._operators_http.aclose()
-        await self._users_http.aclose()
+        for _, http in (self._operators, self._users):
+            await http.aclose()
 
     def _wrapped(self, settings: ModelSettings) -> TimedModel:
         if settings.api is Api.READER:
@@ -87,7 +87,7 @@ class Stacks:
         from services.orchestrator.models.posting import Poster
         from services.orchestrator.models.responses_dialect import ResponsesDialect
 
-        http = self._operators_http if settings.owner == OPERATOR else self._users_http
+        transport, http = self._operators if settings.owner == OPERATOR else self._users
         client = openai.AsyncOpenAI(
             base_url=settings.base_url,
             # The client insists on a key; servers without keys ignore it.
@@ -96,7 +96,7 @@ class Stacks:
             http_client=http,
         )
         dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
-        return OpenAIModel(settings, dialect, Poster(client, http, dialect.path), self._limits, self._clock)
+        return OpenAIModel(settings, dialect, Poster(client, transport, dialect.path), self._limits, self._clock)
 
 
 def load_client() -> None:

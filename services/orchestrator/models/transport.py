@@ -20,6 +20,7 @@ SocketFactory = Callable[
 # Reads what has arrived since the last time; empty at the end. Raises httpx2's transport errors.
 Read = Callable[[], Awaitable[bytes]]
 
+Headers = list[tuple[str, str]]
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 60.0
 _READER = "proctor.reader"
@@ -61,13 +62,16 @@ class ModelTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send `request`; the response's stream gives the body as it comes. Raises httpx2's transport errors."""
+        return await self.send(request, str(request.url), request.headers.multi_items(), request.read())
+
+    async def send(self, request: httpx2.Request, url: str, headers: Headers, content: bytes) -> httpx2.Response:
+        """Send what stands beside `request`, of which only the method counts; it is what errors and response refer to.
+
+        For requests that differ in their content only. Raises httpx2's transport errors.
+        """
         try:
             reply = await self._open_session().request(
-                request.method,
-                str(request.url),
-                headers=request.headers.multi_items(),
-                data=request.read() or None,
-                allow_redirects=False,
+                request.method, url, headers=headers, data=content or None, allow_redirects=False
             )
         except aiohttp.ClientConnectorError as error:
             raise httpx2.ConnectError(str(error), request=request) from error
@@ -76,10 +80,10 @@ class ModelTransport(httpx2.AsyncBaseTransport):
         except TimeoutError as error:
             raise httpx2.ConnectTimeout("no connection in time", request=request) from error
         # The body is decompressed here; left in place, the header would have it done twice.
-        headers = [(name, value) for name, value in reply.raw_headers if name.lower() != b"content-encoding"]
+        told = [(name, value) for name, value in reply.raw_headers if name.lower() != b"content-encoding"]
         body = _Body(reply, request)
         extensions = {_READER: body.read}
-        return httpx2.Response(reply.status, headers=headers, stream=body, request=request, extensions=extensions)
+        return httpx2.Response(reply.status, headers=told, stream=body, request=request, extensions=extensions)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx2
 import openai
@@ -55,7 +56,8 @@ class Server:
 async def posting(server: Server) -> AsyncIterator[Poster]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    http = httpx2.AsyncClient(transport=ModelTransport(), timeout=None)
+    transport = ModelTransport()
+    http = httpx2.AsyncClient(transport=transport, timeout=None)
     client = openai.AsyncOpenAI(
         base_url=f"http://127.0.0.1:{port}/v1/",
         api_key="key",
@@ -65,7 +67,7 @@ async def posting(server: Server) -> AsyncIterator[Poster]:
         max_retries=0,
         http_client=http,
     )
-    yield Poster(client, http, "/chat/completions")
+    yield Poster(client, transport, "/chat/completions")
     await client.close()
     listening.close()
     await listening.wait_closed()
@@ -114,8 +116,7 @@ async def test_a_server_that_is_gone_is_told_as_the_client_tells_it() -> None:
     async with posting(server) as poster:
         await (await poster.post(b"{}")).aread()
         assert poster._said is not None
-        url, headers = poster._said
-        poster._said = url.copy_with(port=1), headers
+        poster._said = replace(poster._said, url="http://127.0.0.1:1/v1/chat/completions")
         with pytest.raises(httpx2.ConnectError) as quick:
             await poster.post(b"{}")
         poster._client.base_url = httpx2.URL("http://127.0.0.1:1/v1/")
