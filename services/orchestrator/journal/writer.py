@@ -22,10 +22,6 @@ from services.orchestrator.journal.ports import (
 
 T = TypeVar("T")
 
-# Turns of the event loop between showing events and writing the next ones: SQLite's statements run on the loop, and
-# whoever reads should have what was just shown before them. A turn costs microseconds.
-TELLING = 4
-
 _log = logging.getLogger(__name__)
 
 
@@ -111,7 +107,8 @@ class GroupWriter:
         batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
         if not batch:
             return
-        for _ in range(TELLING):
+        # SQLite's statements run on the loop; whoever reads should have what was just shown before them.
+        if any(piece.write.events and not piece.barrier for _, piece in batch):
             await asyncio.sleep(0)
         started = self._clock.monotonic()
         await self._commit(batch)
