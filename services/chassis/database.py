@@ -7,7 +7,7 @@ import logging
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -85,10 +85,9 @@ def open_engine(url: str) -> AsyncEngine:
     return engine
 
 
-@asynccontextmanager
-async def transaction(
+def transaction(
     engine: AsyncEngine, *, read_only: bool = False, relaxed: bool = False
-) -> AsyncIterator[SqlConnection]:
+) -> AbstractAsyncContextManager[SqlConnection]:
     """Open a transaction: committed at the end, or rolled back by an exception. On SQLite the short way is taken.
 
     One that is `read_only` takes no lock that others write with. The commit of a `relaxed` one does not wait for the
@@ -97,11 +96,14 @@ async def transaction(
     """
     connections = sqlite_prepared.connections_of(engine)
     if connections is None or engine.sync_engine.get_execution_options().get("aside", False):
-        async with (reading(engine) if read_only else engine).begin() as connection:
-            yield connection
-    else:
-        async with connections.transaction(read_only=read_only, relaxed=relaxed) as prepared:
-            yield prepared
+        return _plain(reading(engine) if read_only else engine)
+    return connections.transaction(read_only=read_only, relaxed=relaxed)
+
+
+@asynccontextmanager
+async def _plain(engine: AsyncEngine) -> AsyncIterator[SqlConnection]:
+    async with engine.begin() as connection:
+        yield connection
 
 
 def _connect_sqlite(engine: AsyncEngine, *, relaxed: bool) -> sqlite_inline.InlineConnection:

@@ -12,7 +12,7 @@ import asyncio
 import sqlite3
 from collections import deque, namedtuple
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -132,11 +132,13 @@ class PreparedConnection:
         form = _form(statement, self.dialect, single, many=False)
         values = form.values(single)
         cursor = self._connection.driver_connection.cursor()
-        with _told_as_sqlalchemy_does(form.sql, values):
+        try:
             await self._connection.run(lambda: cursor.execute(form.sql, values))
             if cursor.description is None:
                 return Rows((), [], cursor.rowcount)
             found = cursor.fetchall()
+        except sqlite3.Error as error:
+            raise _as_sqlalchemys(error, form.sql, values) from error
         names = tuple(column[0] for column in cursor.description)
         named = _namer(names)
         return Rows(names, [named(_converted(row, form.columns)) for row in found], cursor.rowcount)
@@ -145,9 +147,11 @@ class PreparedConnection:
         form = _form(statement, self.dialect, rows[0], many=True)
         values = [form.values(row) for row in rows]
         cursor = self._connection.driver_connection.cursor()
-        with _told_as_sqlalchemy_does(form.sql, values):
+        try:
             work = lambda: cursor.executemany(form.sql, values)  # noqa: E731
             await self._connection.run(work, aside=len(rows) > MANY_ROWS)
+        except sqlite3.Error as error:
+            raise _as_sqlalchemys(error, form.sql, values) from error
         return Rows((), [], cursor.rowcount)
 
     async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
@@ -182,19 +186,20 @@ class Connections:
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         idle = self._idle[relaxed]
         connection = idle.pop() if idle else self._connect(relaxed=relaxed)
+        doing = begin
         try:
-            with _told_as_sqlalchemy_does(begin, ()):
-                await connection.run(lambda: connection.driver_connection.execute(begin).close())
+            await connection.run(lambda: connection.driver_connection.execute(begin).close())
             yield PreparedConnection(connection, self._dialect)
-            with _told_as_sqlalchemy_does("COMMIT", ()):
-                await connection.finish()
+            doing = "COMMIT"
+            await connection.finish()
             if relaxed:
                 self._log.owe()
             elif not read_only:
                 self._log.settle()
-        except BaseException:
-            with _told_as_sqlalchemy_does("ROLLBACK", ()):
-                connection.rollback()
+        except BaseException as error:
+            connection.rollback()
+            if isinstance(error, sqlite3.Error):
+                raise _as_sqlalchemys(error, doing, ()) from error
             raise
         finally:
             if self._closed or len(idle) >= IDLE or connection.driver_connection.in_transaction:
@@ -299,10 +304,7 @@ def _converted(row: Row, columns: tuple[tuple[int, Convert], ...]) -> Sequence[A
     return values
 
 
-@contextmanager
-def _told_as_sqlalchemy_does(sql: str, values: Any) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        kind: type[exc.DBAPIError] = getattr(exc, type(error).__name__, exc.DBAPIError)
-        raise kind(sql, values, error) from error
+def _as_sqlalchemys(error: sqlite3.Error, sql: str, values: Any) -> exc.DBAPIError:
+    """Return the error that SQLAlchemy raises for one of the driver's."""
+    kind: type[exc.DBAPIError] = getattr(exc, type(error).__name__, exc.DBAPIError)
+    return kind(sql, values, error)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -15,6 +15,7 @@ from services.orchestrator.journal.ports import StoreUnavailable
 
 # Connection lost, idle too long, rolled back by the server, out of resources, lock not got, shut down by the operator.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
+_FAILURES = (DBAPIError, OSError, TimeoutError, PoolTimeout)
 _TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 
 
@@ -25,27 +26,29 @@ async def writing(engine: AsyncEngine, *, urgent: bool = False, relaxed: bool = 
     What keeps running runs alive is `urgent`: a burst of new ones must not hold it up. `relaxed` means what it means to
     `transaction`.
     """
-    with _told_as_unavailable():
+    try:
         async with write_turn(engine, urgent=urgent), transaction(engine, relaxed=relaxed) as connection:
             yield connection
+    except _FAILURES as error:
+        if not is_transient(error):
+            raise
+        raise _away() from error
 
 
 @asynccontextmanager
 async def looking(engine: AsyncEngine) -> AsyncIterator[SqlConnection]:
     """Open a transaction that only reads; raise StoreUnavailable as `writing` does."""
-    with _told_as_unavailable():
+    try:
         async with transaction(engine, read_only=True) as connection:
             yield connection
+    except _FAILURES as error:
+        if not is_transient(error):
+            raise
+        raise _away() from error
 
 
-@contextmanager
-def _told_as_unavailable() -> Iterator[None]:
-    try:
-        yield
-    except (DBAPIError, OSError, TimeoutError, PoolTimeout) as error:
-        if is_transient(error):
-            raise StoreUnavailable("the database does not answer; try again in a moment", retry_after=1.0) from error
-        raise
+def _away() -> StoreUnavailable:
+    return StoreUnavailable("the database does not answer; try again in a moment", retry_after=1.0)
 
 
 def is_transient(error: BaseException) -> bool:
