@@ -6,7 +6,7 @@ The two interfaces, Chat Completions and Responses, are dialects of it: how a re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Protocol
 
@@ -105,16 +105,17 @@ class OpenAIModel:
         try:
             async with aclosing(self._batches(bodies, decoder, watchdog, call)) as batches:
                 async for batch in batches:
-                    failure = _decode(batch, decoder)
-                    for piece in reply.take():
-                        call.token()
-                        yield piece
-                    if failure is None and reply.size > MAX_REPLY_CHARACTERS:
-                        failure = ModelStreamBroken(
-                            self._settings.model_id, f"wrote more than {MAX_REPLY_CHARACTERS} characters"
-                        )
-                    if failure is not None:
-                        raise failure
+                    for portion in _portions(batch, call):
+                        failure = _decode(portion, decoder)
+                        for piece in reply.take():
+                            call.token()
+                            yield piece
+                        if failure is None and reply.size > MAX_REPLY_CHARACTERS:
+                            failure = ModelStreamBroken(
+                                self._settings.model_id, f"wrote more than {MAX_REPLY_CHARACTERS} characters"
+                            )
+                        if failure is not None:
+                            raise failure
             reply.close()
             for piece in reply.take():
                 call.token()
@@ -210,6 +211,16 @@ class OpenAIModel:
             timing=call.timing(),
             response_id=self._dialect.response_id(reply, request, self._settings),
         )
+
+
+def _portions(batch: Sequence[bytes], call: CallClock) -> Iterator[Sequence[bytes]]:
+    """Yield what was read in one go, but nothing behind the first token together with it: that one goes ahead."""
+    taken = 0
+    while call.first is None and taken < len(batch):
+        yield batch[taken : taken + 1]
+        taken += 1
+    if taken < len(batch):
+        yield batch[taken:]
 
 
 def _decode(batch: Sequence[bytes], decoder: Decoder) -> Exception | None:
