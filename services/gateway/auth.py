@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from starlette.requests import HTTPConnection
 
 from services.chassis.errors import PermissionDenied, Unauthenticated
 from services.chassis.identity import DEFAULT_TENANT, Principal
+from services.gateway.ending import Ending
 from services.gateway.headers import header, names
 
 IDENTITY_HEADER = "Proctor-Identity"
@@ -30,7 +30,7 @@ class Caller:
     principal: Principal
     # How it was known: local-no-key, key, jwt.
     identity: str
-    lapsed: asyncio.Event = field(default_factory=asyncio.Event)
+    lapsed: Ending = field(default_factory=Ending)
     # Agent that a published key is bound to; empty is any.
     agent: str = ""
 
