@@ -100,13 +100,17 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = chat.fold(state, event)
-                    lines += [b"data: %s\n\n" % dumps(frame) for frame in frames]
+                    lines += map(_sse, frames)
+                if state.ended:
+                    yield b"".join((*lines, DONE))
+                    return
                 if lines:
                     yield b"".join(lines)
-                if state.ended:
-                    break
-        for frame in chat.unfinished(state)[1]:
-            yield b"data: %s\n\n" % dumps(frame)
+        last = chat.unfinished(state)[1]
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
-        yield b"data: %s\n\n" % dumps({"error": error_object(problem_of(error))})
-    yield DONE
+        last = [{"error": error_object(problem_of(error))}]
+    yield b"".join((*map(_sse, last), DONE))
+
+
+def _sse(frame: chat.Frame) -> bytes:
+    return b"data: %s\n\n" % dumps(frame)
