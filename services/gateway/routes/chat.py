@@ -26,6 +26,7 @@ router = APIRouter(prefix="/v1/chat", tags=[openapi.OPENAI_TAG])
 
 DONE = b"data: [DONE]\n\n"
 STOPPED = Problem(status=503, reason="UNAVAILABLE", detail="the server ended this stream; send the request again")
+FAREWELL = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
 
 
 @router.post(
@@ -54,8 +55,7 @@ async def create_completion(
         batches = await opened(_events(body, parts, caller, idempotency_key, wait_for_approvals=wait))
     state = chat.State(options=options)
     if body.stream:
-        farewell = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
-        return stream_reply(_chunks(state, batches), parts, caller, farewell=farewell)
+        return stream_reply(_chunks(state, batches), parts, caller, farewell=FAREWELL)
     state = await while_connected(request, _folded(state, batches))
     if state.error is not None:
         return Response(dumps({"error": state.error}), status_code=state.error_status, media_type="application/json")
