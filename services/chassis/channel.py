@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from services.chassis.clock import Clock
-from services.chassis.interceptors.client import Outgoing, client_interceptors
+from services.chassis.interceptors.client import MeasuredChannel, Outgoing
 from services.chassis.telemetry import Telemetry
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
@@ -78,7 +78,8 @@ def open_channel(
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.max_reconnect_backoff_ms", 5_000),
     ]
-    interceptors = client_interceptors(Outgoing(telemetry, clock, timeout=timeout))
     if tls is None or target.startswith("unix:"):
-        return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
-    return grpc.aio.secure_channel(target, tls.channel_credentials(), options=options, interceptors=interceptors)
+        channel = grpc.aio.insecure_channel(target, options=options)
+    else:
+        channel = grpc.aio.secure_channel(target, tls.channel_credentials(), options=options)
+    return MeasuredChannel(channel, Outgoing(telemetry, clock, timeout=timeout))

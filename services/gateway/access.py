@@ -60,7 +60,8 @@ def require_any(caller: Caller, scopes: tuple[str, ...]) -> None:
         )
 
 
-Asker = Annotated[Caller, Depends(holding(RUNS))]
+asker = holding(RUNS)
+Asker = Annotated[Caller, Depends(asker)]
 Reader = Annotated[Caller, Depends(holding(SOURCES_READ, SOURCES_WRITE, SOURCES_ADMIN))]
 Ingester = Annotated[Caller, Depends(holding(SOURCES_WRITE, SOURCES_ADMIN))]
 Decider = Annotated[Caller, Depends(holding(RUNS, APPROVALS_DECIDE, APPROVALS_READ))]

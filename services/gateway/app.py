@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from services.chassis.telemetry import Telemetry
 from services.gateway import docs, openai_errors, openapi, pages, problems
 from services.gateway.dependencies import Parts
+from services.gateway.express import Express
 from services.gateway.middleware import BodyLimit, Envelope
 from services.gateway.problems import Problem
 from services.gateway.routes import (
@@ -41,14 +43,22 @@ from services.gateway.routes import (
 from services.gateway.settings import Settings
 from services.gateway.tracing import Traced
 
+# Where a model's words are waited for.
+EXPRESS = [
+    route
+    for module in (chat, responses, runs)
+    for route in module.router.routes
+    if isinstance(route, APIRoute)
+    and route.endpoint in {chat.create_completion, responses.create_response, runs.start_run}
+]
 DESCRIPTION = "Agents that answer from your documents, cite what they read, and ask before they act."
 
 
-def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
-    """Return the application over the gateway's parts."""
+def create_app(parts: Parts, version: str) -> FastAPI:
+    """Return the application over the gateway's parts: its routes, and how it tells failures."""
     app = FastAPI(title="Proctor", version=version, description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.parts = parts
-    problems.install(app, _failure)
+    app.state.failed = problems.install(app, _failure)
     openapi.install(app)
     for module in (
         # What is asked most often is looked for first.
@@ -80,18 +90,23 @@ def create_app(parts: Parts, telemetry: Telemetry, version: str) -> FastAPI:
     ):
         app.include_router(module.router)
     app.include_router(pages.router())
+    return app
+
+
+def enclosed(app: FastAPI, parts: Parts, telemetry: Telemetry, express: Sequence[APIRoute] = EXPRESS) -> ASGIApp:
+    """Return the application with what every exchange gets, and the short way to the routes of `express`."""
+    handler: ASGIApp = Express(app, parts, app.state.failed, express)
     if parts.settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
+        handler = CORSMiddleware(
+            handler,
             allow_origins=list(parts.settings.cors_origins),
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Api-Key"],
             expose_headers=["Proctor-Identity", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id"],
         )
-    app.add_middleware(BodyLimit, limit=body_limit(parts.settings))
-    app.add_middleware(Envelope, ids=parts.ids)
-    app.add_middleware(Traced, telemetry=telemetry, clock=parts.clock)
-    return app
+    handler = BodyLimit(handler, limit=body_limit(parts.settings))
+    handler = Envelope(handler, ids=parts.ids)
+    return Traced(handler, telemetry=telemetry, clock=parts.clock)
 
 
 def _failure(problem: Problem, request: Request) -> Response:

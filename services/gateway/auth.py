@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -13,12 +13,14 @@ from starlette.requests import HTTPConnection
 
 from services.chassis.errors import PermissionDenied, Unauthenticated
 from services.chassis.identity import DEFAULT_TENANT, Principal
+from services.gateway.ending import Ending
+from services.gateway.headers import header, names
 
 IDENTITY_HEADER = "Proctor-Identity"
 LOCAL = "local-no-key"
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 # A proxy on this machine makes the whole world look local; what it adds gives it away.
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Caller:
     principal: Principal
     # How it was known: local-no-key, key, jwt.
     identity: str
-    lapsed: asyncio.Event = field(default_factory=asyncio.Event)
+    lapsed: Ending = field(default_factory=Ending)
     # Agent that a published key is bound to; empty is any.
     agent: str = ""
 
@@ -76,14 +78,15 @@ class Authenticator:
 
     def _is_local(self, connection: HTTPConnection) -> bool:
         """Whether this machine itself calls: no proxy speaks for another, and no foreign page drives a browser."""
-        if any(name in connection.headers for name in _PROXY_HEADERS):
+        present = names(connection.scope)
+        if not _PROXY_HEADERS.isdisjoint(present):
             return False
         if not _is_loopback(connection.client.host if connection.client else ""):
             return False
-        if _host_name(connection.headers.get("host", "")) not in self._local_hosts:
+        if _host_name(header(connection.scope, b"host")) not in self._local_hosts:
             return False  # DNS rebinding: a foreign name that resolves to this machine
-        origin = connection.headers.get("origin")
-        if origin is not None and urlsplit(origin).hostname not in self._local_hosts:
+        origin = header(connection.scope, b"origin")
+        if b"origin" in present and urlsplit(origin).hostname not in self._local_hosts:
             raise PermissionDenied(
                 f"the page '{origin}' may not use this server without a key", metadata={"origin": origin}
             )
@@ -95,12 +98,14 @@ LOCAL_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user="local", scopes=frozense
 
 def credential_of(connection: HTTPConnection) -> str:
     """Return the key or token that the headers bring, empty when they bring none."""
-    scheme, _, value = connection.headers.get("authorization", "").partition(" ")
+    scheme, _, value = header(connection.scope, b"authorization").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
-    return connection.headers.get("x-api-key", "").strip()
+    return header(connection.scope, b"x-api-key").strip()
 
 
+# The standard library builds lists of networks to tell it; most requests come from few addresses.
+@lru_cache(maxsize=1024)
 def _is_loopback(host: str) -> bool:
     if not host:  # a unix socket has no peer address; who may connect is decided by its file mode
         return True

@@ -15,7 +15,7 @@ from services.chassis.serve import Service
 from services.gateway.adapters.argon2_hasher import Argon2Hasher
 from services.gateway.adapters.jwks import JwksVerifier, JwtRules
 from services.gateway.adapters.sql_keys import SqlKeys
-from services.gateway.app import create_app
+from services.gateway.app import create_app, enclosed
 from services.gateway.auth import Authenticator, CredentialVerifier
 from services.gateway.backends import connect
 from services.gateway.background import Background
@@ -67,8 +67,8 @@ class Gateway:
             ids=platform.ids,
             background=background,
         )
-        self.app = create_app(self.parts, platform.telemetry, suite_version())
-        self.http = HttpServer(self.app, settings.listen, settings.grace)
+        self.app = create_app(self.parts, suite_version())
+        self.http = HttpServer(enclosed(self.app, self.parts, platform.telemetry), settings.listen, settings.grace)
 
     async def start(self) -> None:
         """Bring the database up to date and serve; ready on return."""

@@ -14,6 +14,7 @@ from services.chassis.clock import Clock
 from services.chassis.errors import Unauthenticated
 from services.gateway.auth import Caller
 from services.gateway.background import Background
+from services.gateway.ending import Ending
 from services.gateway.keys import ApiKey, KeyRevoked, KeyStore, SecretHasher, parse_credential
 
 # Credentials remembered as verified, by their SHA-256; the one used longest ago is verified anew.
@@ -27,21 +28,21 @@ class Lapses:
     def __init__(self, store: KeyStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._keys: weakref.WeakValueDictionary[str, asyncio.Event] = weakref.WeakValueDictionary()
-        self._timed: weakref.WeakKeyDictionary[asyncio.Event, datetime] = weakref.WeakKeyDictionary()
+        self._keys: weakref.WeakValueDictionary[str, Ending] = weakref.WeakValueDictionary()
+        self._timed: weakref.WeakKeyDictionary[Ending, datetime] = weakref.WeakKeyDictionary()
         # Told the id of each key that has ended.
         self.ended: Callable[[str], object] = str
 
-    def of_key(self, key_id: str) -> asyncio.Event:
+    def of_key(self, key_id: str) -> Ending:
         """Return the event that is set once the key is revoked or has expired; all users of a key share it."""
         event = self._keys.get(key_id)
         if event is None:
-            event = self._keys[key_id] = asyncio.Event()
+            event = self._keys[key_id] = Ending()
         return event
 
-    def at(self, when: datetime) -> asyncio.Event:
+    def at(self, when: datetime) -> Ending:
         """Return an event that is set at a time."""
-        event = asyncio.Event()
+        event = Ending()
         self._timed[event] = when
         return event
 

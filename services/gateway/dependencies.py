@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from services.chassis.identity import IdentitySigner
 from services.gateway.auth import Authenticator, Caller
 from services.gateway.backends import Backends
 from services.gateway.background import Background
+from services.gateway.ending import Ending
 from services.gateway.keys import Keys
 from services.gateway.ratelimit import RateLimiter
 from services.gateway.settings import Settings
@@ -37,7 +37,7 @@ class Parts:
     ids: Ids
     background: Background = field(default_factory=Background)
     # Set when the gateway stops: open streams end so that clients watch again elsewhere.
-    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    draining: Ending = field(default_factory=Ending)
 
     def metadata(self, caller: Caller) -> Metadata:
         """Return call metadata that carries the caller's identity."""

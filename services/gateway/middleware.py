@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.chassis.clock import Ids
 from services.chassis.errors import TooLarge
+from services.gateway.headers import header
 from services.gateway.problems import problem_of, respond
 
 REQUEST_ID = "X-Request-Id"
@@ -33,6 +33,10 @@ SECURITY_HEADERS = {
 }
 
 
+_SECURITY = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
+_REQUEST_ID = REQUEST_ID.lower().encode()
+
+
 class Envelope:
     """Gives each exchange its request id and its response the security headers and those that routes left for it."""
 
@@ -44,7 +48,7 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        offered = Headers(scope=scope).get(REQUEST_ID, "")
+        offered = header(scope, _REQUEST_ID)
         request_id = offered if _SAFE_ID.match(offered) else self._ids.new()
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
@@ -53,15 +57,20 @@ class Envelope:
 
         async def send_enveloped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers[REQUEST_ID] = request_id
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
-                for name, value in left.items():
-                    headers[name] = value
+                message["headers"] = _enveloped(message.get("headers", ()), {REQUEST_ID: request_id, **left})
             await send(message)
 
         await self._app(scope, receive, send_enveloped)
+
+
+def _enveloped(given: Iterable[tuple[bytes, bytes]], ours: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return a response's headers with ours in place of its own, and the security headers where it has none."""
+    replacing = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in ours.items()}
+    headers = [pair for pair in given if pair[0] not in replacing]
+    headers += replacing.items()
+    present = {name for name, _ in headers}
+    headers += [pair for pair in _SECURITY if pair[0] not in present]
+    return headers
 
 
 class BodyLimit:
@@ -76,10 +85,9 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         limit = self._limit(scope)
-        declared = Headers(scope=scope).get("content-length", "0")
-        too_large = TooLarge(f"the body is larger than {limit} bytes", metadata={"limit": str(limit)})
+        declared = header(scope, b"content-length")
         if declared.isdigit() and int(declared) > limit:
-            await respond(problem_of(too_large), Request(scope))(scope, receive, send)
+            await respond(problem_of(_too_large(limit)), Request(scope))(scope, receive, send)
             return
         received = 0
 
@@ -89,7 +97,11 @@ class BodyLimit:
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 if received > limit:
-                    raise too_large
+                    raise _too_large(limit)
             return message
 
         await self._app(scope, receive_limited, send)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes", metadata={"limit": str(limit)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,8 +184,11 @@ def respond(problem: Problem, request: Request) -> Response:
     )
 
 
-def install(app: FastAPI, render: Callable[[Problem, Request], Response] = respond) -> None:
-    """Make every failure of `app` a response of `render`, by default a problem document."""
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install(app: FastAPI, render: Callable[[Problem, Request], Response] = respond) -> Handler:
+    """Make every failure of `app` a response of `render`, by default a problem document; return what does it."""
 
     async def handle(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
@@ -195,3 +198,4 @@ def install(app: FastAPI, render: Callable[[Problem, Request], Response] = respo
 
     for kind in (ServiceError, grpc.RpcError, RequestValidationError, HTTPException, UnicodeEncodeError, Exception):
         app.add_exception_handler(kind, handle)
+    return handle

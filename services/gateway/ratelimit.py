@@ -63,8 +63,7 @@ class RateLimiter:
 
     def check_failures(self, address: str) -> None:
         """Raise RateLimited while the address has sent too many bad credentials."""
-        bucket = self._refilled(self._failures, address, MOST_FAILURES)
-        if bucket.tokens < 1:
+        if address in self._failures and self._refilled(self._failures, address, MOST_FAILURES).tokens < 1:
             raise RateLimited("too many bad credentials from this address; wait a minute", retry_after=WINDOW)
 
     def count_failure(self, address: str) -> None:

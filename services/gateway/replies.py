@@ -12,7 +12,7 @@ from proctor.orchestrator.v1 import events_pb2
 from services.gateway.auth import Caller
 from services.gateway.dependencies import Parts
 from services.gateway.protojson import to_json_bytes
-from services.gateway.sse import EventStream, warm
+from services.gateway.sse import EventStream
 from services.gateway.streams import Batch, Batches
 
 Chunk = Callable[[Sequence[events_pb2.RunEvent]], bytes]
@@ -39,7 +39,8 @@ async def _prepended(first: Batch | None, rest: Batches) -> Batches:
 
 def stream_reply(chunks: AsyncGenerator[bytes], parts: Parts, caller: Caller, *, farewell: bytes = b"") -> EventStream:
     """Return an event stream that ends when the caller's credential lapses or the gateway stops."""
-    return EventStream(warm(chunks, parts.settings.keepalive, caller.lapsed, parts.draining, farewell=farewell))
+    until = (caller.lapsed, parts.draining)
+    return EventStream(chunks, parts.settings.keepalive, until=until, farewell=farewell)
 
 
 async def chunked(batches: Batches, chunk: Chunk) -> AsyncGenerator[bytes]:

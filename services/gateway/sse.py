@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
+
+from services.gateway.ending import Ending
 
 KEEPALIVE = b": keep-alive\n\n"
 HEADERS = {
@@ -20,63 +21,115 @@ HEADERS = {
 
 
 class EventStream(StreamingResponse):
-    """A `text/event-stream` response over an async generator of chunks, closed also when the client leaves.
+    """A `text/event-stream` response over an async generator of chunks, which it closes whatever happens.
 
-    With `watch_client` off the response does not listen for the client's leaving: for a route that still reads its
-    request's body while it answers.
+    A comment is sent after each silence of `keepalive`. Once one of `until` is set the stream ends with `farewell`;
+    when the client leaves it just ends. With `watch_client` off nobody listens for the client's leaving: for a route
+    that still reads its request's body while it answers.
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes], *, watch_client: bool = True) -> None:
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes],
+        keepalive: timedelta,
+        *,
+        until: Sequence[Ending] = (),
+        farewell: bytes = b"",
+        watch_client: bool = True,
+    ) -> None:
         super().__init__(chunks, media_type="text/event-stream", headers=HEADERS)
         self._chunks = chunks
+        self._keepalive = keepalive
+        self._until = until
+        self._farewell = farewell
         self._watch_client = watch_client
 
-    async def stream_response(self, send: Send) -> None:
-        async with aclosing(self._chunks):
-            await super().stream_response(send)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._watch_client:
-            await super().__call__(scope, receive, send)
-        else:
-            await self.stream_response(send)
+        """Send the stream in the caller's own task: a chunk costs neither a task nor a wait of its own."""
+        async with aclosing(self._chunks):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            stop = _Stop()
+            pipe = _Pipe(send, self._keepalive.total_seconds())
+            watching = [asyncio.create_task(_watch(receive, stop))] if self._watch_client else []
+            try:
+                stopped = await self._sent(pipe, stop)
+            finally:
+                await pipe.close(*watching)
+            if not stop.client_left:
+                await pipe.send(self._farewell if stopped else b"", more=False)
+
+    async def _sent(self, pipe: _Pipe, stop: _Stop) -> bool:
+        """Send the chunks; return whether they were stopped before they came to their end."""
+        try:
+            async with stop.limit:
+                for ending in self._until:
+                    ending.tell(stop)
+                async for chunk in self._chunks:
+                    await pipe.send(chunk)
+        except TimeoutError:
+            if not stop.limit.expired():
+                raise
+            return True
+        finally:
+            stop.called = True
+            for ending in self._until:
+                ending.forget(stop)
+        return False
 
 
-async def warm(
-    chunks: AsyncGenerator[bytes], every: timedelta, *until: asyncio.Event, farewell: bytes = b""
-) -> AsyncGenerator[bytes]:
-    """Yield `chunks`, a comment after each silence of `every`; end with `farewell` once an event of `until` is set."""
-    stops = [asyncio.ensure_future(event.wait()) for event in until]
-    pending: asyncio.Future[bytes] | None = None
-    try:
-        while True:
-            pending = pending or asyncio.ensure_future(_next(chunks))
-            waiting: list[asyncio.Future[Any]] = [pending, *stops]
-            await asyncio.wait(waiting, timeout=every.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
-            if any(stop.done() for stop in stops):
-                yield farewell
-                return
-            if not pending.done():
-                yield KEEPALIVE
-                continue
-            done, pending = pending, None
-            yield done.result()
-    except _End:
-        return
-    finally:
-        tasks: list[asyncio.Future[Any]] = [*stops, *([pending] if pending is not None else [])]
+class _Stop:
+    """Ends the block under its `limit` when it is called, the first time only."""
+
+    def __init__(self) -> None:
+        self.limit = asyncio.timeout(None)
+        self.called = False
+        self.client_left = False
+
+    def __call__(self) -> None:
+        if not self.called:
+            self.called = True
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+
+async def _watch(receive: Receive, stop: _Stop) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stop.client_left = True
+    stop()
+
+
+class _Pipe:
+    """Sends one thing at a time, and a comment when nothing was sent for `every` seconds."""
+
+    def __init__(self, send: Send, every: float) -> None:
+        self._send = send
+        self._every = every
+        self._loop = asyncio.get_running_loop()
+        self._sending = asyncio.Lock()
+        self._sent_at = self._loop.time()
+        self._comment: asyncio.Task[None] | None = None
+        # One timer that is set anew when it rings, not with each chunk.
+        self._timer = self._loop.call_later(every, self._look)
+
+    async def send(self, chunk: bytes, *, more: bool = True) -> None:
+        """Send a chunk; returns when the connection takes more."""
+        async with self._sending:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+            self._sent_at = self._loop.time()
+
+    def _look(self) -> None:
+        silence = self._loop.time() - self._sent_at
+        if silence >= self._every:
+            silence = 0.0
+            if not self._sending.locked():
+                self._comment = self._loop.create_task(self.send(KEEPALIVE))
+        self._timer = self._loop.call_later(self._every - silence, self._look)
+
+    async def close(self, *others: asyncio.Task[None]) -> None:
+        """Send no more comments, and return when the task of the last one and `others` have ended."""
+        self._timer.cancel()
+        tasks = [*others, self._comment] if self._comment is not None else others
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await chunks.aclose()
-
-
-class _End(Exception):
-    """The source is exhausted; StopAsyncIteration cannot travel through a future."""
-
-
-async def _next(chunks: AsyncIterator[bytes]) -> bytes:
-    try:
-        return await anext(chunks)
-    except StopAsyncIteration:
-        raise _End from None
+        if tasks:
+            await asyncio.wait(tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +27,9 @@ Batches = AsyncGenerator[Batch]
 RECONNECT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 # Waits between tries without progress; after the last one the failure is the caller's to see.
 BACKOFF = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
+
+# Seconds that a stream may take to end after its run's last event.
+ENDING = 1.0
 
 
 class Reply(Protocol):
@@ -100,6 +104,10 @@ class RunStreams:
                     if batch:
                         tries = 0
                         yield batch
+            except GeneratorExit:
+                if position.ended:
+                    await _read_to_end(call)
+                raise
             except grpc.RpcError as error:
                 if position.ended:
                     return
@@ -119,6 +127,14 @@ class RunStreams:
     def _rewatch(self, principal: Principal, position: _Position, hold: Duration | None) -> Call:
         request = run_service_pb2.WatchRunRequest(run_id=position.run_id, after_sequence=position.last, hold=hold)
         return self._call(self._runs.WatchRun, principal, request)
+
+
+async def _read_to_end(call: Call) -> None:
+    """Let a stream end that has nothing more to say: to cancel it costs both sides more, and counts as a failure."""
+    with contextlib.suppress(TimeoutError, grpc.RpcError):
+        async with asyncio.timeout(ENDING):
+            async for _ in call:
+                pass
 
 
 class _Position:

@@ -6,14 +6,15 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.chassis import names
 from services.chassis.clock import Clock
 from services.chassis.telemetry import Telemetry
+from services.gateway.headers import header
 
 PROPAGATOR = TraceContextTextMapPropagator()
+PROPAGATED = tuple((field, field.encode()) for field in sorted(PROPAGATOR.fields))
 # Probes come every few seconds and tell nothing.
 # Others are told as one, as the conventions say: a caller may invent as many as it likes.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
@@ -36,7 +37,7 @@ class Traced:
             return
         method = scope.get("method", "WEBSOCKET")
         method = method if method in METHODS else "_OTHER"
-        parent = PROPAGATOR.extract(dict(Headers(scope=scope)))
+        parent = PROPAGATOR.extract({key: value for key, name in PROPAGATED if (value := header(scope, name))})
         span = self._tracer.start_span(
             method, context=parent, kind=SpanKind.SERVER, attributes={names.HTTP_REQUEST_METHOD: method}
         )

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from proctor.approval.v1 import approval_service_pb2 as pb
 from proctor.approval.v1 import approval_service_pb2_grpc as stubs
+from services.chassis.channel import DEFAULT_TIMEOUT
 from services.chassis.errors import Overloaded, RemoteFailure, from_rpc_error
 from services.chassis.identity import IdentitySigner, current_principal
 from services.chassis.serve import ServerLimits
@@ -227,3 +228,30 @@ async def test_a_method_the_servicer_lacks_is_unimplemented() -> None:
         call = stub(served).CancelApproval(pb.CancelApprovalRequest(approval_id="a"), metadata=as_ann(served))
         failure = await failure_of(call)
     assert failure.code is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_calls_own_metadata_and_timeout_go_along_with_ours() -> None:
+    told: list[Any] = []
+
+    async def note(request: Any, context: Any) -> pb.DecideResponse:
+        told.append((dict(context.invocation_metadata()), context.time_remaining()))
+        return pb.DecideResponse()
+
+    async with serve(probe(note)) as served:
+        for metadata in ((*as_ann(served), ("x-own", "1")), grpc.aio.Metadata(*as_ann(served), ("x-own", "1"))):
+            await stub(served).Decide(DECIDE, metadata=metadata, timeout=5)
+        await stub(served).Decide(DECIDE, metadata=as_ann(served))
+    assert [metadata.get("x-own") for metadata, _ in told] == ["1", "1", None]
+    assert [remaining < 6 for _, remaining in told] == [True, True, False]
+    assert told[2][1] <= DEFAULT_TIMEOUT + 0.5
+
+
+async def test_a_channel_tells_its_state_and_is_closed_at_the_end_of_its_block() -> None:
+    async with serve(probe()) as served:
+        async with served.platform.channel(served.address) as channel:
+            await channel.channel_ready()
+            assert channel.get_state() is grpc.ChannelConnectivity.READY
+            call = stubs.ApprovalServiceStub(channel).Decide(DECIDE, metadata=as_ann(served))
+            await call
+        with pytest.raises(grpc.aio.UsageError):
+            await stubs.ApprovalServiceStub(channel).Decide(DECIDE)

@@ -1,10 +1,15 @@
-"""What happens around every outgoing call: a deadline if it has none, a CLIENT span, and the trace context with it."""
+"""What happens around every outgoing call: a deadline if it has none, a CLIENT span, and the trace context with it.
+
+grpc.aio's own client interceptors run each call as a task behind an object that stands in for it, which cost as much as
+the call itself. Ours is the channel that the stubs see: it hands out the channel's own callables, wrapped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import grpc
 from opentelemetry import trace
@@ -15,45 +20,44 @@ from services.chassis.clock import Clock
 from services.chassis.interceptors.tracing import PROPAGATOR, finish, measured
 from services.chassis.telemetry import Telemetry
 
-Details = grpc.aio.ClientCallDetails
-Continuation = Callable[[Details, Any], Awaitable[Any]]
-
 
 class Outgoing:
     """Opens and closes the span of a call. The span ends when the call does, also if nobody reads it to its end."""
 
     def __init__(self, telemetry: Telemetry, clock: Clock, *, timeout: float) -> None:
+        self.timeout = timeout
         self._tracer = telemetry.tracer(__name__)
         self._durations = telemetry.histogram(__name__, names.RPC_CLIENT_DURATION)
         self._clock = clock
-        self._timeout = timeout
 
-    async def call(self, continuation: Continuation, details: Details, request: Any, *, bounded: bool) -> Any:
-        """Make the call; `bounded` gives it the default timeout when the caller set none."""
-        given: str | bytes = details.method
-        method = (given.decode() if isinstance(given, bytes) else given).lstrip("/")
-        span = self._tracer.start_span(
-            method, kind=SpanKind.CLIENT, attributes={names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method}
-        )
-        started = self._clock.monotonic()
-        call = await continuation(self._prepared(details, span, bounded=bounded), request)
-        call.add_done_callback(partial(self._close, method, span, started))
+    def wrapped(self, path: str, callable_: Callable[..., grpc.aio.Call], *, bounded: bool) -> Any:
+        """Return `callable_`, the method at `path`, measured; `bounded` gives calls the default timeout."""
+        method = path.lstrip("/")
+        attributes = {names.RPC_SYSTEM_NAME: "grpc", names.RPC_METHOD: method}
+
+        def call(request: Any = None, *, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
+            span = self._tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
+            started = self._clock.monotonic()
+            if timeout is None and bounded:
+                timeout = self.timeout
+            made = callable_(request, timeout=timeout, metadata=_with_trace(metadata, span), **options)
+            made.add_done_callback(partial(self._close, method, span, started))
+            return made
+
         return call
-
-    def _prepared(self, details: Details, span: Span, *, bounded: bool) -> Details:
-        carrier: dict[str, str] = {}
-        PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
-        timeout = self._timeout if details.timeout is None and bounded else details.timeout
-        metadata = grpc.aio.Metadata(*(details.metadata or ()), *carrier.items())
-        return grpc.aio.ClientCallDetails(
-            details.method, timeout, metadata, details.credentials, details.wait_for_ready
-        )
 
     def _close(self, method: str, span: Span, started: float, call: grpc.aio.Call) -> None:
         code = code_of_ended(call).name
         failed = code != "OK"
         finish(span, code, failed=failed)
         self._durations.record(self._clock.monotonic() - started, measured(method, code, failed=failed))
+
+
+def _with_trace(metadata: Any, span: Span) -> tuple[tuple[str, str | bytes], ...]:
+    """Return call metadata with the span's trace context added."""
+    carrier: dict[str, str] = {}
+    PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
+    return (*(metadata or ()), *carrier.items())
 
 
 def code_of_ended(call: grpc.aio.Call) -> grpc.StatusCode:
@@ -68,54 +72,49 @@ def code_of_ended(call: grpc.aio.Call) -> grpc.StatusCode:
     return grpc.StatusCode.UNKNOWN
 
 
-def client_interceptors(outgoing: Outgoing) -> list[grpc.aio.ClientInterceptor]:
-    """Return one interceptor for each shape of call; grpc.aio wants them to be four classes."""
-    return [UnaryUnary(outgoing), UnaryStream(outgoing), StreamUnary(outgoing), StreamStream(outgoing)]
+class MeasuredChannel(grpc.aio.Channel):
+    """A channel each call of which goes through an `Outgoing`; all else is the channel's own."""
 
-
-class UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    """For one request, one response."""
-
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, channel: grpc.aio.Channel, outgoing: Outgoing) -> None:
+        self._channel = channel
         self._outgoing = outgoing
 
-    async def intercept_unary_unary(
-        self, continuation: Continuation, client_call_details: Details, request: Any
-    ) -> Any:
-        return await self._outgoing.call(continuation, client_call_details, request, bounded=True)
+    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Any:
+        """Return the callable of a method with one request and one response; it has a deadline always."""
+        return self._outgoing.wrapped(method, self._channel.unary_unary(method, *codecs, **options), bounded=True)
 
+    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Any:
+        """Return the callable of a method with many responses."""
+        return self._outgoing.wrapped(method, self._channel.unary_stream(method, *codecs, **options), bounded=False)
 
-class UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    """For one request, many responses."""
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Any:
+        """Return the callable of a method with many requests."""
+        return self._outgoing.wrapped(method, self._channel.stream_unary(method, *codecs, **options), bounded=False)
 
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
+    def stream_stream(self, method: str, *codecs: Any, **options: Any) -> Any:
+        """Return the callable of a method with many of both."""
+        return self._outgoing.wrapped(method, self._channel.stream_stream(method, *codecs, **options), bounded=False)
 
-    async def intercept_unary_stream(
-        self, continuation: Continuation, client_call_details: Details, request: Any
-    ) -> Any:
-        return await self._outgoing.call(continuation, client_call_details, request, bounded=False)
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel; calls in progress get `grace` seconds."""
+        await self._channel.close(grace)
 
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: FBT001, FBT002  # grpc's own
+        """Return whether it is connected."""
+        return self._channel.get_state(try_to_connect)
 
-class StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    """For many requests, one response."""
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Return once the state is another."""
+        await self._channel.wait_for_state_change(last_observed_state)
 
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
+    async def channel_ready(self) -> None:
+        """Return once it is connected."""
+        await self._channel.channel_ready()
 
-    async def intercept_stream_unary(
-        self, continuation: Continuation, client_call_details: Details, request_iterator: Any
-    ) -> Any:
-        return await self._outgoing.call(continuation, client_call_details, request_iterator, bounded=False)
+    async def __aenter__(self) -> Self:
+        return self
 
-
-class StreamStream(grpc.aio.StreamStreamClientInterceptor):
-    """For many requests, many responses."""
-
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
-
-    async def intercept_stream_stream(
-        self, continuation: Continuation, client_call_details: Details, request_iterator: Any
-    ) -> Any:
-        return await self._outgoing.call(continuation, client_call_details, request_iterator, bounded=False)
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self._channel.close()

@@ -14,7 +14,6 @@ from services.chassis.errors import FieldViolation
 from services.gateway import pauses
 from services.gateway.bodies.base import Body
 from services.gateway.bodies.openai_content import content_parts, text_of, tool_call
-from services.gateway.bodies.runs import duration
 from services.gateway.problems import BadInput
 
 AGENT_PREFIX = "agent/"
@@ -111,7 +110,7 @@ def to_run(body: ChatRequest, *, wait_for_approvals: bool) -> pb.StartRunRequest
         labels=body.metadata or {},
     )
     if not wait_for_approvals:
-        request.hold.CopyFrom(duration(0))
+        request.hold.SetInParent()
     name_model(request, body.model, body.proctor.agent)
     _set_messages(request, body)
     _set_sampling(request.sampling, body)

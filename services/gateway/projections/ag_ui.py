@@ -7,13 +7,14 @@ interrupts by `resume`. Calls of the caller's tools stay pending and come back a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
 from services.gateway.projections import sources
 from services.gateway.protojson import embedded, timestamp_text, to_json
+from services.gateway.stepping import changed
 
 Frame = dict[str, Any]
 PROTOCOL_VERSION = "1.0"
@@ -24,7 +25,8 @@ _CUSTOM = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, for `changed`.
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Where a run stands. `open` is the kind of message being written, `proposed` calls without a result yet."""
 
@@ -48,7 +50,7 @@ def fold(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         return state, []
     frames: list[Frame] = []
     if not state.proctor_run:
-        state = replace(state, proctor_run=event.run_id)
+        state = changed(state, proctor_run=event.run_id)
         ids = {"threadId": state.thread_id, "runId": state.run_id, "protocolVersion": PROTOCOL_VERSION}
         frames.append({"type": "RUN_STARTED", **ids, "metadata": {"proctor": {"run_id": event.run_id}}})
     state, more = _fold_kind(state, event)
@@ -67,9 +69,9 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         case "tool_call_finished":
             return _finished(state, event.tool_call_finished)
         case "approval_requested":
-            return replace(state, asked={**state.asked, event.approval_requested.call_id: event}), []
+            return changed(state, asked={**state.asked, event.approval_requested.call_id: event}), []
         case "questions_asked":
-            return replace(state, asked={**state.asked, event.questions_asked.call_id: event}), []
+            return changed(state, asked={**state.asked, event.questions_asked.call_id: event}), []
         case "step_started":
             return _step_started(state, event.step_started)
         case "step_finished":
@@ -105,14 +107,14 @@ def _write(state: State, kind: str, text: str, model_call_id: str) -> tuple[Stat
     frames: list[Frame] = []
     if state.open != kind or state.model_call_id != model_call_id:
         frames += _closing(state)
-        state = replace(state, open=kind, part=state.part + 1, text="", model_call_id=model_call_id)
+        state = changed(state, open=kind, part=state.part + 1, text="", model_call_id=model_call_id)
         message = {"messageId": _message_id(state)}
         if kind == _REASONING:
             frames.append({"type": "REASONING_START", **message})
         role = "assistant" if kind == _TEXT else "reasoning"
         frames.append({"type": f"{kind}_START", **message, "role": role})
     frames.append({"type": f"{kind}_CONTENT", "messageId": _message_id(state), "delta": text})
-    return replace(state, text=state.text + text), frames
+    return changed(state, text=state.text + text), frames
 
 
 def _closing(state: State) -> list[Frame]:
@@ -133,13 +135,13 @@ def _proposed(state: State, proposed: pb.ToolCallProposed) -> tuple[State, list[
     if arguments:
         frames.append({"type": "TOOL_CALL_ARGS", "toolCallId": call.call_id, "delta": arguments})
     frames.append({"type": "TOOL_CALL_END", "toolCallId": call.call_id})
-    return replace(state, open="", proposed=(*state.proposed, call.call_id)), frames
+    return changed(state, open="", proposed=(*state.proposed, call.call_id)), frames
 
 
 def _finished(state: State, finished: pb.ToolCallFinished) -> tuple[State, list[Frame]]:
     result = {"messageId": f"result_{finished.call_id}", "toolCallId": finished.call_id, "content": finished.preview}
     left = tuple(call_id for call_id in state.proposed if call_id != finished.call_id)
-    return replace(state, proposed=left), [{"type": "TOOL_CALL_RESULT", **result, "role": "tool"}]
+    return changed(state, proposed=left), [{"type": "TOOL_CALL_RESULT", **result, "role": "tool"}]
 
 
 def _step_started(state: State, started: pb.StepStarted) -> tuple[State, list[Frame]]:
@@ -149,7 +151,7 @@ def _step_started(state: State, started: pb.StepStarted) -> tuple[State, list[Fr
     name = started.title or started.step_id
     if name in state.steps.values():
         name = f"{name} ({started.step_id})"
-    return replace(state, steps={**state.steps, started.step_id: name}), [{"type": "STEP_STARTED", "stepName": name}]
+    return changed(state, steps={**state.steps, started.step_id: name}), [{"type": "STEP_STARTED", "stepName": name}]
 
 
 def _step_finished(state: State, step_id: str) -> tuple[State, list[Frame]]:
@@ -157,7 +159,7 @@ def _step_finished(state: State, step_id: str) -> tuple[State, list[Frame]]:
     if step_id not in state.steps:
         return state, []
     left = {known: name for known, name in state.steps.items() if known != step_id}
-    return replace(state, steps=left), [{"type": "STEP_FINISHED", "stepName": state.steps[step_id]}]
+    return changed(state, steps=left), [{"type": "STEP_FINISHED", "stepName": state.steps[step_id]}]
 
 
 def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
@@ -177,7 +179,7 @@ def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Fr
 
 def _failed(state: State, reason: str, message: str) -> tuple[State, list[Frame]]:
     frames = [*_closing(state), {"type": "RUN_ERROR", "message": message, "code": reason}]
-    return replace(state, ended=True, open=""), frames
+    return changed(state, ended=True, open=""), frames
 
 
 def _end(state: State, outcome: Frame, result: Frame | None = None) -> tuple[State, list[Frame]]:
@@ -186,7 +188,7 @@ def _end(state: State, outcome: Frame, result: Frame | None = None) -> tuple[Sta
         last["result"] = result
     # A run with a step at work is not finished to this wire, whatever it waits for.
     steps = [{"type": "STEP_FINISHED", "stepName": name} for name in state.steps.values()]
-    return replace(state, ended=True, open="", steps={}), [*_closing(state), *steps, last]
+    return changed(state, ended=True, open="", steps={}), [*_closing(state), *steps, last]
 
 
 def _interrupt(state: State, pending: pb.PendingCall) -> Frame:

@@ -7,7 +7,7 @@ completion with finish_reason `tool_calls`; so do pending decisions, each as a c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.agent.v1 import agent_pb2
@@ -15,6 +15,7 @@ from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
 from services.gateway.openai_errors import error_object, failed_run
 from services.gateway.projections import progress, sources
+from services.gateway.stepping import changed
 
 Frame = dict[str, Any]
 
@@ -41,7 +42,8 @@ class Call:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, for `changed`.
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Where a completion stands. `sent` is all text on the wire, `current` that of the newest model call."""
 
@@ -95,16 +97,16 @@ def _fold_kind(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         case "thinking_delta" if not event.step_id:
             return _reason(state, event.thinking_delta.text)
         case "evidence_added":
-            return replace(state, numbers=state.numbers | {event.evidence_added.evidence.number}), []
+            return changed(state, numbers=state.numbers | {event.evidence_added.evidence.number}), []
         case "approval_requested" | "questions_asked" | "client_tool_requested":
-            return replace(state, asked=(*state.asked, event)), []
+            return changed(state, asked=(*state.asked, event)), []
         case "tool_call_proposed" if not event.step_id:
-            return replace(state, proposed=(*state.proposed, event.tool_call_proposed.call)), []
+            return changed(state, proposed=(*state.proposed, event.tool_call_proposed.call)), []
         case "tool_call_finished":
             finished = event.tool_call_finished.call_id
-            return replace(state, proposed=tuple(c for c in state.proposed if c.call_id != finished)), []
+            return changed(state, proposed=tuple(c for c in state.proposed if c.call_id != finished)), []
         case "plan_made":
-            state = replace(state, planned=progress.titles(event.plan_made))
+            state = changed(state, planned=progress.titles(event.plan_made))
             return _reason(state, progress.plan_text(event.plan_made))
         case "step_finished":
             return _reason(state, progress.step_text(state.planned, event.step_finished))
@@ -160,7 +162,7 @@ def _begin(state: State, event: pb.RunEvent) -> State:
     """Fix id, time and model. A completion that continues a paused run is another one than the one before."""
     started = event.WhichOneof("event") == "run_started"
     suffix = "" if started else f"-{event.sequence}"
-    return replace(
+    return changed(
         state,
         id=f"chatcmpl-{event.run_id}{suffix}",
         created=event.at.seconds,
@@ -173,22 +175,22 @@ def _begin(state: State, event: pb.RunEvent) -> State:
 def _reason(state: State, thought: str) -> tuple[State, list[Frame]]:
     if not thought:
         return state, []
-    return replace(state, reasoning=state.reasoning + thought), [_chunk(state, {"reasoning_content": thought})]
+    return changed(state, reasoning=state.reasoning + thought), [_chunk(state, {"reasoning_content": thought})]
 
 
 def _text(state: State, text: str, model_call_id: str) -> tuple[State, list[Frame]]:
     """Send text; the text of a later model call begins a new paragraph."""
     if model_call_id != state.model_call_id:
         gap = "\n\n" if state.sent and not state.sent.endswith("\n") else ""
-        state = replace(state, model_call_id=model_call_id, current="", sent=state.sent + gap)
+        state = changed(state, model_call_id=model_call_id, current="", sent=state.sent + gap)
     else:
         gap = ""
-    state = replace(state, sent=state.sent + text, current=state.current + text)
+    state = changed(state, sent=state.sent + text, current=state.current + text)
     shown = gap + text
     if state.options.footnotes:
         ready, held = sources.split_open_mark(state.held + shown)
         shown = sources.as_footnote_marks(ready, state.numbers)
-        state = replace(state, held=held)
+        state = changed(state, held=held)
     return state, [_chunk(state, {"content": shown})] if shown else []
 
 
@@ -200,7 +202,7 @@ def _paused(state: State, paused: pb.RunPaused) -> tuple[State, list[Frame]]:
     for pending in paused.pending:
         call_id, call = pauses.as_function_call(state.run_id, pending, asked.get(pending.call_id))
         calls.append(Call(id=call_id, name=call.name, arguments=call.arguments_json.decode()))
-    return _finish(replace(state, content=state.sent, calls=tuple(calls)), "tool_calls")
+    return _finish(changed(state, content=state.sent, calls=tuple(calls)), "tool_calls")
 
 
 def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
@@ -211,18 +213,18 @@ def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Fr
     rest = _unsent(state, final)
     if rest:
         state, frames = _text(state, rest, state.model_call_id)
-    state = replace(state, citations=tuple(completed.citations), usage=completed.usage, content=final or state.sent)
+    state = changed(state, citations=tuple(completed.citations), usage=completed.usage, content=final or state.sent)
     if state.held:
         frames.append(_chunk(state, {"content": state.held}))
     if state.options.footnotes:
         notes = sources.footnotes(state.citations)
         numbers = frozenset(citation.number for citation in state.citations)
-        state = replace(state, content=sources.as_footnote_marks(state.content, numbers) + notes)
+        state = changed(state, content=sources.as_footnote_marks(state.content, numbers) + notes)
         if notes:
             frames.append(_chunk(state, {"content": notes}))
     if completed.finish_reason == "tool_calls":
         calls = tuple(Call(id=c.call_id, name=c.name, arguments=c.arguments_json.decode()) for c in state.proposed)
-        state = replace(state, calls=calls)
+        state = changed(state, calls=calls)
     state, last = _finish(state, completed.finish_reason or "stop")
     return state, frames + last
 
@@ -236,7 +238,7 @@ def _unsent(state: State, final: str) -> str:
 
 
 def _finish(state: State, reason: str) -> tuple[State, list[Frame]]:
-    state = replace(state, finish_reason=reason)
+    state = changed(state, finish_reason=reason)
     frames: list[Frame] = []
     if state.calls:
         calls = [{"index": index, **_call_object(call)} for index, call in enumerate(state.calls)]
@@ -255,7 +257,7 @@ def _finish(state: State, reason: str) -> tuple[State, list[Frame]]:
 def _failed(state: State, reason: str, message: str) -> tuple[State, list[Frame]]:
     problem = failed_run(reason, message)
     error = error_object(problem, run_id=state.run_id, partial_text=state.sent)
-    state = replace(state, error=error, error_status=problem.status)
+    state = changed(state, error=error, error_status=problem.status)
     return state, [{"error": error}]
 
 

@@ -15,7 +15,8 @@ from services.gateway.projections.response_items import Frame
 IN_PROGRESS = "in_progress"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, for `changed`.
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Where a response stands. `echo` is what it repeats of its request; `text` is that of the open item."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from services.gateway.projections import response_items as items
 from services.gateway.projections.response_items import Frame
 from services.gateway.projections.response_state import IN_PROGRESS, State
+from services.gateway.stepping import changed
 
 
 class Writer:
@@ -19,7 +19,7 @@ class Writer:
 
     def set(self, **changes: Any) -> None:
         """Change fields of the state."""
-        self.state = replace(self.state, **changes)
+        self.state = changed(self.state, **changes)
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Add a frame with the next number."""

@@ -7,7 +7,7 @@ the suite's own, so they are told as executed by the provider; a pending approva
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.agent.v1 import agent_pb2
@@ -15,12 +15,14 @@ from proctor.orchestrator.v1 import events_pb2 as pb
 from services.gateway import pauses
 from services.gateway.projections import sources
 from services.gateway.protojson import embedded, to_json
+from services.gateway.stepping import changed
 
 Frame = dict[str, Any]
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, for `changed`.
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Where a message stands. `open` is text or reasoning while a part is written, `text` what it holds."""
 
@@ -42,7 +44,7 @@ def fold(state: State, event: pb.RunEvent) -> tuple[State, list[Frame]]:
         return state, []
     frames: list[Frame] = []
     if not state.run_id:
-        state = replace(state, run_id=event.run_id)
+        state = changed(state, run_id=event.run_id)
         metadata = {"run_id": event.run_id}
         frames += [{"type": "start", "messageId": message_id(event.run_id), "messageMetadata": metadata}]
         frames += [{"type": "start-step"}]
@@ -123,10 +125,10 @@ def _write(state: State, kind: str, text: str, model_call_id: str) -> tuple[Stat
     frames: list[Frame] = []
     if state.open != kind or state.model_call_id != model_call_id:
         frames += _closing(state)
-        state = replace(state, open=kind, part=state.part + 1, text="", model_call_id=model_call_id)
+        state = changed(state, open=kind, part=state.part + 1, text="", model_call_id=model_call_id)
         frames.append({"type": f"{kind}-start", "id": _part_id(state)})
     frames.append({"type": f"{kind}-delta", "id": _part_id(state), "delta": text})
-    return replace(state, text=state.text + text), frames
+    return changed(state, text=state.text + text), frames
 
 
 def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Frame]]:
@@ -147,17 +149,17 @@ def _completed(state: State, completed: pb.RunCompleted) -> tuple[State, list[Fr
 def _step(state: State, step_id: str, told: Frame) -> tuple[State, list[Frame]]:
     """A later part of the same id takes the place of the earlier one in the message."""
     steps = {**state.steps, step_id: told}
-    return replace(state, steps=steps), [{"type": "data-step", "id": step_id, "data": told}]
+    return changed(state, steps=steps), [{"type": "data-step", "id": step_id, "data": told}]
 
 
 def _failed(state: State, text: str) -> tuple[State, list[Frame]]:
     frames = [*_closing(state), {"type": "error", "errorText": text}]
-    return replace(state, ended=True, open=""), frames
+    return changed(state, ended=True, open=""), frames
 
 
 def _end(state: State, last: Frame) -> tuple[State, list[Frame]]:
     frames = [*_closing(state), {"type": "finish-step"}, last]
-    return replace(state, ended=True, open=""), frames
+    return changed(state, ended=True, open=""), frames
 
 
 def _closing(state: State) -> list[Frame]:

@@ -26,6 +26,7 @@ router = APIRouter(prefix="/v1/chat", tags=[openapi.OPENAI_TAG])
 
 DONE = b"data: [DONE]\n\n"
 STOPPED = Problem(status=503, reason="UNAVAILABLE", detail="the server ended this stream; send the request again")
+FAREWELL = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
 
 
 @router.post(
@@ -54,8 +55,7 @@ async def create_completion(
         batches = await opened(_events(body, parts, caller, idempotency_key, wait_for_approvals=wait))
     state = chat.State(options=options)
     if body.stream:
-        farewell = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
-        return stream_reply(_chunks(state, batches), parts, caller, farewell=farewell)
+        return stream_reply(_chunks(state, batches), parts, caller, farewell=FAREWELL)
     state = await while_connected(request, _folded(state, batches))
     if state.error is not None:
         return Response(dumps({"error": state.error}), status_code=state.error_status, media_type="application/json")
@@ -100,13 +100,17 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = chat.fold(state, event)
-                    lines += [b"data: %s\n\n" % dumps(frame) for frame in frames]
+                    lines += map(_sse, frames)
+                if state.ended:
+                    yield b"".join((*lines, DONE))
+                    return
                 if lines:
                     yield b"".join(lines)
-                if state.ended:
-                    break
-        for frame in chat.unfinished(state)[1]:
-            yield b"data: %s\n\n" % dumps(frame)
+        last = chat.unfinished(state)[1]
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
-        yield b"data: %s\n\n" % dumps({"error": error_object(problem_of(error))})
-    yield DONE
+        last = [{"error": error_object(problem_of(error))}]
+    yield b"".join((*map(_sse, last), DONE))
+
+
+def _sse(frame: chat.Frame) -> bytes:
+    return b"data: %s\n\n" % dumps(frame)

@@ -21,7 +21,7 @@ from services.gateway.problems import problem_of
 from services.gateway.protojson import to_json, to_json_bytes
 from services.gateway.replies import json_reply
 from services.gateway.routes.runs import wants_json
-from services.gateway.sse import EventStream, warm
+from services.gateway.sse import EventStream
 
 router = APIRouter(prefix="/v1", tags=["sources"])
 
@@ -45,7 +45,7 @@ async def sync_site(source_id: str, body: SyncSite, request: Request, parts: Par
     first = await anext(steps)  # a refusal comes before it, and is an answer of its own
     if wants_json(request):
         return Response(orjson.dumps(await _summary(first, steps)), media_type="application/json")
-    return EventStream(warm(_events(first, steps), parts.settings.keepalive))
+    return EventStream(_events(first, steps), parts.settings.keepalive)
 
 
 @router.get("/sources/{source_id}/sites", responses=openapi.answers(pb.ListSitesResponse), response_class=Response)

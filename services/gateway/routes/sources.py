@@ -16,7 +16,7 @@ from services.gateway.bodies.sources import CreateSource, Search
 from services.gateway.dependencies import PartsDep
 from services.gateway.replies import json_reply
 from services.gateway.routes.runs import wants_json
-from services.gateway.sse import EventStream, warm
+from services.gateway.sse import EventStream
 
 router = APIRouter(prefix="/v1", tags=["sources"])
 
@@ -80,7 +80,7 @@ async def ingest_documents(source_id: str, request: Request, parts: PartsDep, ca
     replies = ingest.progress(parts, caller, ingest.Upload(request, source_id))
     if wants_json(request):
         return Response(orjson.dumps(await ingest.as_summary(replies)), media_type="application/json")
-    return EventStream(warm(ingest.as_events(replies), parts.settings.keepalive), watch_client=False)
+    return EventStream(ingest.as_events(replies), parts.settings.keepalive, watch_client=False)
 
 
 @router.get(

@@ -97,14 +97,17 @@ async def _chunks(state: ui.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = ui.fold(state, event)
-                    lines += [b"data: %s\n\n" % dumps(frame) for frame in frames]
+                    lines += map(_sse, frames)
+                if state.ended:
+                    yield b"".join((*lines, DONE))
+                    return
                 if lines:
                     yield b"".join(lines)
-                if state.ended:
-                    break
-        rest = b"".join(b"data: %s\n\n" % dumps(frame) for frame in ui.finish(state))
-        if rest:
-            yield rest
+        last = ui.finish(state)
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
-        yield b"data: %s\n\n" % orjson.dumps({"type": "error", "errorText": problem_of(error).detail})
-    yield DONE
+        last = [{"type": "error", "errorText": problem_of(error).detail}]
+    yield b"".join((*map(_sse, last), DONE))
+
+
+def _sse(frame: ui.Frame) -> bytes:
+    return b"data: %s\n\n" % dumps(frame)
