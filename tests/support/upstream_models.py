@@ -15,6 +15,7 @@ from services.chassis.clock import Clock, SystemClock
 from services.chassis.settings import Secret
 from services.orchestrator.domain.messages import Message, Role, ToolSpec, text_message
 from services.orchestrator.models.chat_dialect import ChatDialect
+from services.orchestrator.models.coalescing import Coalescer
 from services.orchestrator.models.layers import Events, TimedModel
 from services.orchestrator.models.limits import Later, Limits, Timer, on_the_loop
 from services.orchestrator.models.model_settings import Api, ModelSettings
@@ -158,6 +159,7 @@ async def adapter(
     later: Later = on_the_loop,
     dialect: Dialect | None = None,
     transport: ModelTransport | None = None,
+    coalescer: Coalescer | None = None,
     **fields: Any,
 ) -> AsyncIterator[OpenAIModel]:
     """An adapter to the server at `base_url`, closed at the end."""
@@ -168,7 +170,8 @@ async def adapter(
     try:
         spoken = dialect or ChatDialect()
         poster = Poster(client, transport, spoken.path)
-        yield OpenAIModel(settings, spoken, poster, limits or Limits(), clock or SystemClock(), later)
+        time = clock or SystemClock()
+        yield OpenAIModel(settings, spoken, poster, limits or Limits(), time, coalescer or Coalescer(time), later)
     finally:
         await client.close()
 

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pacing:
-    """How long texts gather between two commits, in seconds.
+    """How long texts gather between two commits of them, in seconds. Facts in between are committed without them.
 
     The pause is `per_commit` times what a commit takes at the moment, so it grows with load, within the two bounds.
     """
@@ -48,11 +48,14 @@ class GroupWriter:
         self._clock = clock
         self._pacing = pacing
         self._count_fenced = fenced
+        # What waits, and who of them does not wait for more to gather.
         self._touched: dict[RunJournal, None] = {}
+        self._hurried: dict[RunJournal, None] = {}
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
         self._commit_takes = 0.0
-        self._last_commit = 0.0
+        # When all that waited was last committed.
+        self._gathered_from = 0.0
         self._closing = False
 
     def now(self) -> datetime:
@@ -60,10 +63,11 @@ class GroupWriter:
         return self._clock.now()
 
     def touched(self, journal: RunJournal, *, urgent: bool) -> None:
-        """Take `journal` into the next commit."""
+        """Take `journal` into the next commit; without `urgent`, into the next one of texts."""
         self._touched[journal] = None
         self._work.set()
         if urgent:
+            self._hurried[journal] = None
             self._urgent.set()
 
     async def run(self) -> None:
@@ -84,24 +88,33 @@ class GroupWriter:
     async def _keep_writing(self) -> None:
         while self._touched or not self._closing:
             await self._work.wait()
-            await self._gather()
-            await self._flush()
+            await self._flush(await self._gathered())
 
-    async def _gather(self) -> None:
-        """Give texts time to grow, unless something urgent waits."""
+    async def _gathered(self) -> list[RunJournal]:
+        """Give texts time to grow, and return whose turn it is: everyone's, or before that only of who is urgent.
+
+        The texts of other runs keep their pace then: with many runs something is urgent all the time, and each text
+        would be written, and its readers woken, in ever smaller pieces.
+        """
         pause = min(max(self._commit_takes * self._pacing.per_commit, self._pacing.shortest), self._pacing.longest)
-        remaining = self._last_commit + pause - self._clock.monotonic()
-        if remaining <= 0 or self._urgent.is_set():
-            return
-        try:
-            async with asyncio.timeout(remaining):
-                await self._urgent.wait()
-        except TimeoutError:
-            return
+        remaining = self._gathered_from + pause - self._clock.monotonic()
+        if remaining > 0 and not self._closing:
+            try:
+                async with asyncio.timeout(remaining):
+                    await self._urgent.wait()
+            except TimeoutError:
+                pass
+            else:
+                return list(self._hurried)
+        return list(self._touched)
 
-    async def _flush(self) -> None:
-        journals, self._touched = list(self._touched), {}
-        self._work.clear()
+    async def _flush(self, journals: Sequence[RunJournal]) -> None:
+        everyone = len(journals) == len(self._touched)
+        for journal in journals:
+            del self._touched[journal]
+            self._hurried.pop(journal, None)
+        if everyone:
+            self._work.clear()
         self._urgent.clear()
         now = self._clock.now()
         batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
@@ -112,8 +125,10 @@ class GroupWriter:
             await asyncio.sleep(0)
         started = self._clock.monotonic()
         await self._commit(batch)
-        self._last_commit = self._clock.monotonic()
-        self._commit_takes = 0.7 * self._commit_takes + 0.3 * (self._last_commit - started)
+        committed = self._clock.monotonic()
+        if everyone:
+            self._gathered_from = committed
+            self._commit_takes = 0.7 * self._commit_takes + 0.3 * (committed - started)
 
     async def _commit(self, batch: Sequence[tuple[RunJournal, Piece]]) -> None:
         try:
@@ -141,7 +156,7 @@ class GroupWriter:
         for (journal, piece), result in zip(batch, results, strict=True):
             journal.settled(piece, result)
         for journal in dict.fromkeys(journal for journal, _ in batch):
-            if self._urgent.is_set() and journal.has_only_waiting:
+            if journal in self._hurried and journal.has_only_waiting:
                 # Shown right behind what was just committed, so that readers get both in one message.
                 journal.keep_ready(_composed(journal, self._clock.now()))
             # Readers that had fallen behind the tail wait for the store to have what was shown early.

@@ -17,6 +17,7 @@ import orjson
 from services.chassis.clock import Clock
 from services.orchestrator.domain.messages import ToolCall, Usage
 from services.orchestrator.models.chat_chunks import BadChunk, ChunkError
+from services.orchestrator.models.coalescing import Coalescer
 from services.orchestrator.models.errors import ModelError, ModelStreamBroken, ModelUnreachable
 from services.orchestrator.models.layers import Events
 from services.orchestrator.models.limits import Later, Limits, Watchdog, on_the_loop
@@ -84,6 +85,7 @@ class OpenAIModel:
         poster: Poster,
         limits: Limits,
         clock: Clock,
+        coalescer: Coalescer,
         later: Later = on_the_loop,
     ) -> None:
         self._settings = settings
@@ -91,6 +93,7 @@ class OpenAIModel:
         self._poster = poster
         self._limits = limits
         self._clock = clock
+        self._coalescer = coalescer
         self._later = later
 
     async def stream(self, request: ModelRequest, call: CallClock) -> Events:
@@ -107,8 +110,9 @@ class OpenAIModel:
                 async for batch in batches:
                     for portion in _portions(batch, call):
                         failure = _decode(portion, decoder)
-                        for piece in reply.take():
-                            call.token()
+                        if pieces := reply.take():
+                            call.token(reply.taken_chunks)
+                        for piece in pieces:
                             yield piece
                         if failure is None and reply.size > MAX_REPLY_CHARACTERS:
                             failure = ModelStreamBroken(
@@ -117,8 +121,9 @@ class OpenAIModel:
                         if failure is not None:
                             raise failure
             reply.close()
-            for piece in reply.take():
-                call.token()
+            if pieces := reply.take():
+                call.token(reply.taken_chunks)
+            for piece in pieces:
                 yield piece
             if not decoder.complete:
                 raise ModelStreamBroken(self._settings.model_id, "ended its stream before the reply was complete")
@@ -146,11 +151,15 @@ class OpenAIModel:
                 yield [whole]
                 return
             splitter = EventSplitter()
-            read = reader_of(response)
+            body = reader_of(response)
+            reads = self._coalescer.stream()
             while not decoder.done:
+                # The first token is never kept waiting.
+                if call.has_begun:
+                    body.hold(reads.pause())
                 try:
                     with watchdog:
-                        received = await read()
+                        received = await body.read()
                 except httpx2.HTTPError:
                     if decoder.complete:
                         return
@@ -161,8 +170,10 @@ class OpenAIModel:
                     return
                 yield splitter.feed(received)
             with suppress(TimeoutError, httpx2.HTTPError):
+                # The end follows at once, and is awaited for less than a stream may pause.
+                body.hold(0)
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    await read()
+                    await body.read()
         finally:
             await response.aclose()
 

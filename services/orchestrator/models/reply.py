@@ -25,7 +25,8 @@ _FINISH = {
 class ReplyBuilder:
     """Collects what the model says and hands it on in pieces: text that arrives together leaves as one piece.
 
-    `size` is how many characters have been handed on.
+    `size` is how many characters have been handed on, `taken_chunks` in how many chunks the server sent what was handed
+    on last.
     """
 
     def __init__(self, model_call_id: str, attempt: int, reason_names: Mapping[str, str]) -> None:
@@ -41,6 +42,8 @@ class ReplyBuilder:
         self.model = ""
         self.any_piece = False
         self.size = 0
+        self.taken_chunks = 0
+        self._chunks = 0
 
     @property
     def text(self) -> str:
@@ -64,6 +67,7 @@ class ReplyBuilder:
         """Take reasoning."""
         if piece:
             self._flush_text()
+            self._chunks += 1
             self._reasoning.append(piece)
             self._fresh.append(ThinkingPiece(text=piece))
 
@@ -72,6 +76,7 @@ class ReplyBuilder:
         pieces = self._assembler.feed(deltas)
         if pieces:
             self._flush_text()
+            self._chunks += 1
             self._fresh.extend(pieces)
 
     def finished(self, reason: str) -> None:
@@ -94,6 +99,7 @@ class ReplyBuilder:
         """Return the pieces that are new since the last time."""
         self._flush_text()
         fresh, self._fresh = self._fresh, []
+        self.taken_chunks, self._chunks = self._chunks, 0
         if fresh:
             self.any_piece = True
             self.size += sum(map(_length, fresh))
@@ -112,6 +118,7 @@ class ReplyBuilder:
     def _flush_text(self) -> None:
         if self._fresh_text:
             joined = "".join(self._fresh_text)
+            self._chunks += len(self._fresh_text)
             self._fresh_text.clear()
             self._text.append(joined)
             self._fresh.append(TextPiece(text=joined))

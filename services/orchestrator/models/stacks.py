@@ -12,6 +12,7 @@ import httpx2
 
 from services.chassis.clock import Clock
 from services.orchestrator.models.admission import Admitted
+from services.orchestrator.models.coalescing import Coalescer
 from services.orchestrator.models.layers import TimedModel
 from services.orchestrator.models.limits import Limits
 from services.orchestrator.models.media import MediaAware, MediaReader
@@ -46,6 +47,8 @@ class Stacks:
         self._limits = limits
         self._retry = retry
         self._media = media
+        # One for all models: their streams share the loop.
+        self._coalescer = Coalescer(clock)
         self._made: dict[str, tuple[ModelSettings, TimedModel]] = {}
         self._operators = transport, httpx2.AsyncClient(transport=transport, timeout=None)
         self._users = guarded, httpx2.AsyncClient(transport=guarded, timeout=None)
@@ -96,7 +99,8 @@ class Stacks:
             http_client=http,
         )
         dialect = ResponsesDialect() if settings.api is Api.RESPONSES else ChatDialect()
-        return OpenAIModel(settings, dialect, Poster(client, transport, dialect.path), self._limits, self._clock)
+        poster = Poster(client, transport, dialect.path)
+        return OpenAIModel(settings, dialect, poster, self._limits, self._clock, self._coalescer)
 
 
 def load_client() -> None:

@@ -17,7 +17,7 @@ class Attempt:
     started: float
     first: float | None = None
     last: float = 0.0
-    tokens: int = 0
+    chunks: int = 0
     ended: float | None = None
     error: str = ""
 
@@ -47,11 +47,11 @@ class CallClock:
 
     @property
     def mean_gap(self) -> float | None:
-        """Mean seconds between two pieces of the last attempt, None when there were fewer than two."""
+        """Mean seconds between two chunks of the last attempt, None when there were fewer than two."""
         attempt = self._attempts[-1] if self._attempts else None
-        if attempt is None or attempt.first is None or attempt.tokens < 2:
+        if attempt is None or attempt.first is None or attempt.chunks < 2:
             return None
-        return (attempt.last - attempt.first) / (attempt.tokens - 1)
+        return (attempt.last - attempt.first) / (attempt.chunks - 1)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -62,6 +62,11 @@ class CallClock:
     def number(self) -> int:
         """Number of the attempt under way, from 1; 0 before the first."""
         return len(self._attempts)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the attempt under way has brought its first token."""
+        return self._attempts[-1].first is not None
 
     def queued_for(self, seconds: float) -> None:
         """Report time spent waiting for a free place."""
@@ -77,18 +82,22 @@ class CallClock:
         return attempt
 
     def arrived(self) -> None:
-        """Report bytes from the endpoint. The longest stall is the longest gap between two arrivals after a token."""
+        """Report bytes from the endpoint. The longest stall is the longest gap between two arrivals after a token.
+
+        What came while the stream was not read arrives when it is read: of a process with many streams, stalls are told
+        too long by a pause of theirs at most (`Coalescing.longest`).
+        """
         now = self._clock.monotonic()
-        if self._attempts[-1].first is not None:
+        if self.has_begun:
             gap = now - self._last_arrival
             self.longest_stall = max(self.longest_stall, gap)
         self._last_arrival = now
 
-    def token(self) -> None:
-        """Report a non-empty piece that came with the last arrival."""
+    def token(self, chunks: int = 1) -> None:
+        """Report a non-empty piece that came with the last arrival, in so many chunks of the endpoint."""
         at = self._last_arrival - self._start
         attempt = self._attempts[-1]
-        attempt.tokens += 1
+        attempt.chunks += chunks
         attempt.last = at
         if attempt.first is None:
             attempt.first = at
