@@ -227,7 +227,7 @@ class OpenAIModel:
 def _portions(batch: Sequence[bytes], call: CallClock) -> Iterator[Sequence[bytes]]:
     """Yield what was read in one go, but nothing behind the first token together with it: that one goes ahead."""
     taken = 0
-    while call.first is None and taken < len(batch):
+    while not call.has_begun and taken < len(batch):
         yield batch[taken : taken + 1]
         taken += 1
     if taken < len(batch):
