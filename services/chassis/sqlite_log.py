@@ -11,6 +11,8 @@ from concurrent.futures import Executor
 _log = logging.getLogger(__name__)
 # Seconds until the log is on the disk at the latest, but for what the disk itself takes.
 SOON = 0.05
+# Not every system has the call that leaves times of the file out.
+_to_disk = getattr(os, "fdatasync", os.fsync)
 
 
 class LogSync:
@@ -41,7 +43,7 @@ class LogSync:
         with contextlib.suppress(FileNotFoundError):
             log = os.open(self._path, os.O_RDONLY)
             try:
-                os.fdatasync(log)
+                _to_disk(log)
             except OSError:
                 _log.exception("the database's log is not on the disk yet", extra={"event": "log_sync_failed"})
             finally:

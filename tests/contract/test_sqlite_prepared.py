@@ -291,13 +291,12 @@ async def test_a_relaxed_commit_is_brought_to_the_disk_soon_after_and_others_at_
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, synced = asyncio.get_running_loop(), asyncio.Event()
-    real = os.fdatasync
 
-    def fdatasync(log: int) -> None:
-        real(log)
+    def to_disk(log: int) -> None:
+        os.fsync(log)
         loop.call_soon_threadsafe(synced.set)
 
-    monkeypatch.setattr("services.chassis.sqlite_log.os.fdatasync", fdatasync)
+    monkeypatch.setattr("services.chassis.sqlite_log._to_disk", to_disk)
     levels = []
     for relaxed in (True, False):
         async with transaction(engine, relaxed=relaxed) as connection:
