@@ -38,8 +38,8 @@ class Settings:
     heartbeat: timedelta = timedelta(seconds=10)
 
     # Runs at once of all and of one tenant; those that may wait beyond that.
-    max_runs: int = 256
-    max_runs_per_tenant: int = 128
+    max_runs: int = 512
+    max_runs_per_tenant: int = 384
     max_waiting: int = 512
     # Owners that may die of one run before it is failed.
     max_attempts: int = 5

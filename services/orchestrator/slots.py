@@ -13,8 +13,8 @@ from services.chassis.errors import Overloaded
 class SlotLimits:
     """Runs at once, of all and of one tenant, and how many may wait. `retry_after` seconds are told beyond that."""
 
-    running: int = 256
-    per_tenant: int = 128
+    running: int = 512
+    per_tenant: int = 384
     waiting: int = 512
     retry_after: float = 2.0
 
