@@ -84,10 +84,11 @@ class Loop:
         progress.asked_again = False
         progress.pending = tuple(Pending(call=call) for call in reply.tool_calls)
         progress.phase = Phase.CALLS
-        # The whole reply is saved before any of its calls runs, so call ids survive a crash.
+        # The whole reply is saved before any of its calls runs, so call ids survive a crash: whatever the first of them
+        # does or asks is committed behind it, and until then nothing has happened that must be remembered.
+        calling = StageChanged(stage=Stage.CALLING_TOOLS, text=_calling(reply))
         proposed = [ToolCallProposed(call=call, round=progress.round) for call in reply.tool_calls]
-        leg.journal.delta(StageChanged(stage=Stage.CALLING_TOOLS, text=_calling(reply)), step_id=leg.step_id)
-        await leg.commit(spoken.finished, *proposed)
+        leg.save(calling, spoken.finished, *proposed, patient=True)
         return None
 
     async def _silent(self, leg: Leg, spoken: Spoken) -> None:

@@ -22,6 +22,9 @@ from services.orchestrator.journal.ports import (
 
 T = TypeVar("T")
 
+# Turns of the event loop that a commit nobody waits for gives to others. A turn costs microseconds.
+UNHURRIED = 4
+
 _log = logging.getLogger(__name__)
 
 
@@ -120,8 +123,12 @@ class GroupWriter:
         batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
         if not batch:
             return
-        # SQLite's statements run on the loop; whoever reads should have what was just shown before them.
-        if any(piece.write.events and not piece.barrier for _, piece in batch):
+        # SQLite's statements run on the loop. Whoever reads should have what was just shown before them, and where
+        # nobody waits for the commit, what was begun meanwhile (a model's request) goes first.
+        if not any(piece.write.awaited for _, piece in batch):
+            for _ in range(UNHURRIED):
+                await asyncio.sleep(0)
+        elif any(piece.write.events and not piece.barrier for _, piece in batch):
             await asyncio.sleep(0)
         started = self._clock.monotonic()
         await self._commit(batch)
