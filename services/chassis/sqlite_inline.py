@@ -150,6 +150,8 @@ class InlineConnection:
         self.patience = patience
         self.aside = False
         self.relaxed = False
+        # Brings the log into the file beside the commits; without it every so many commits do it themselves.
+        self.checkpoint: Callable[[], None] | None = None
         self._changes = 0
 
     @property
@@ -201,7 +203,11 @@ class InlineConnection:
             self._connection.commit()  # nothing to bring to the disk
             return
         try:
-            if self._disk.wants_checkpoint():
+            due = self._disk.wants_checkpoint()
+            if due and self.checkpoint is not None:
+                self.checkpoint()
+                due = False
+            if due:
                 await _in_thread(self._commit_and_checkpoint)
             elif self.relaxed:
                 self._connection.commit()

@@ -27,6 +27,8 @@ from sqlalchemy.sql.selectable import ReturnsRows
 from services.chassis.sqlite_inline import MANY_ROWS, InlineConnection, threads
 from services.chassis.sqlite_log import LogSync
 
+# Pages of the log at which a commit brings it into the file itself.
+LONGEST_LOG = 4_000
 # Connections that are kept open for the next transaction, and forms that are kept of one statement, which differ in the
 # columns it sets and in how many values it compares with.
 IDLE = 8
@@ -185,7 +187,7 @@ class Connections:
         await asyncio.sleep(0)
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         idle = self._idle[relaxed]
-        connection = idle.pop() if idle else self._connect(relaxed=relaxed)
+        connection = idle.pop() if idle else self._made(relaxed=relaxed)
         doing = begin
         try:
             await connection.run(lambda: connection.driver_connection.execute(begin).close())
@@ -207,9 +209,17 @@ class Connections:
             else:
                 idle.append(connection)
 
+    def _made(self, *, relaxed: bool) -> InlineConnection:
+        made = self._connect(relaxed=relaxed)
+        made.checkpoint = self._log.checkpoint
+        # Only where nobody comes to do it in time does a commit have to.
+        made.driver_connection.execute(f"PRAGMA wal_autocheckpoint={LONGEST_LOG}").close()
+        return made
+
     def close(self) -> None:
         """Close what is idle now, and the others when their transactions end."""
         self._closed = True
+        self._log.close()
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()

@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis import sqlite_prepared
 from services.chassis.database import SqlConnection, aside, open_engine, transaction
-from services.chassis.sqlite_inline import MANY_ROWS
+from services.chassis.sqlite_inline import COMMITS_A_CHECKPOINT, MANY_ROWS
+from services.chassis.sqlite_log import LogSync
 from services.orchestrator.adapters.sql.dialect import Instant, lease
 
 METADATA = sa.MetaData()
@@ -321,3 +322,27 @@ async def test_a_commit_that_waits_for_the_disk_takes_the_relaxed_ones_before_it
         await connection.execute(sa.insert(THINGS), {"id": 101, "name": "lasting"})
     await asyncio.sleep(0.01)
     assert begun == []
+
+
+async def test_the_log_is_brought_into_the_file_beside_the_commits(
+    engine: AsyncEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    bring = LogSync._bring_into_file
+
+    def watched(log: LogSync) -> None:
+        bring(log)
+        loop.call_soon_threadsafe(done.set)
+
+    monkeypatch.setattr(LogSync, "_bring_into_file", watched)
+    for number in range(COMMITS_A_CHECKPOINT):
+        async with transaction(engine, relaxed=number % 2 == 0) as connection:
+            await connection.execute(sa.insert(THINGS), {"id": number, "name": str(number)})
+    await asyncio.wait_for(done.wait(), 10)
+    # The file without its log.
+    alone = tmp_path / "alone.sqlite3"
+    alone.write_bytes((tmp_path / "prepared.sqlite3").read_bytes())
+    copy = sqlite3.connect(alone)
+    (count,) = copy.execute("SELECT count(*) FROM things").fetchone()
+    copy.close()
+    assert count >= COMMITS_A_CHECKPOINT - 2
