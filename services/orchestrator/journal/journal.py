@@ -226,7 +226,8 @@ class RunJournal:
         moment to the commit that probably comes next.
         """
         if self.is_open:
-            self._post(Entry(events=events, step_id=step_id, checkpoint=checkpoint), urgent=not patient)
+            entry = Entry(events=all_well_formed(events), step_id=step_id, checkpoint=checkpoint)
+            self._post(entry, urgent=not patient)
 
     def resumed(self, event: RunResumed) -> None:
         """Record that the run goes on, with the commit that comes next.

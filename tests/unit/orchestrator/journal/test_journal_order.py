@@ -23,9 +23,10 @@ from services.orchestrator.domain.events import (
     StampedEvent,
     ThinkingDelta,
     ToolCallProgress,
+    ToolCallProposed,
     ToolCallStarted,
 )
-from services.orchestrator.domain.messages import Role, text_message
+from services.orchestrator.domain.messages import Role, ToolCall, text_message
 from services.orchestrator.domain.run import Checkpoint, Fenced, RunCancelRequested, RunState
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
@@ -274,6 +275,18 @@ async def test_text_of_an_announced_call_waits_for_nothing_until_a_checkpoint_co
     gated.gate.set()
     assert decoded(await watching) == [answer("first")]
     await journal.finish(completed("first"))
+
+
+async def test_what_is_saved_is_kept_whatever_a_model_wrote_in_it(here: Replica) -> None:
+    journal = await started(here)
+    proposed = ToolCallProposed(
+        call=ToolCall(call_id="c", name="t", arguments_json=b"{}", reason="half \ud800"), round=1
+    )
+    journal.save(Checkpoint(head=b"head-2", min_reader=1, new_segments=()), proposed)
+    await journal.finish(completed())
+    saved, _ = decoded(await here.read(journal.run_id))
+    assert saved == replace(proposed, call=replace(proposed.call, reason="half \ufffd"))
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"head-2"
 
 
 async def test_other_events_may_be_recorded_without_waiting_but_stay_facts(here: Replica, gated: Gated) -> None:
