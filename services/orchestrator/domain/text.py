@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+# What holds no text; numbers, so enums too.
+_PLAIN = (int, float, bytes, datetime, timedelta)
 
 
 def well_formed(text: str) -> str:
@@ -36,6 +39,8 @@ def all_well_formed(value: T) -> T:
 def _clean(value: object) -> object:
     if isinstance(value, str):
         return well_formed(value)
+    if not value or isinstance(value, _PLAIN):
+        return value
     if isinstance(value, tuple):
         items = tuple(_clean(item) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
@@ -44,6 +49,9 @@ def _clean(value: object) -> object:
     changed = {}
     for name in _fields(cast("Any", type(value))):
         old = getattr(value, name)
+        # Most fields of most values: not worth a call.
+        if not old or isinstance(old, _PLAIN) or (isinstance(old, str) and old.isascii()):
+            continue
         new = _clean(old)
         if new is not old and new != old:
             changed[name] = new

@@ -257,7 +257,7 @@ class RunJournal:
                 step_id=step_id,
                 state=_TERMINALS[type(event)],
                 usage=event.usage,
-                ending=Ending(messages=all_well_formed(tuple(messages)), tool_memory=tool_memory, failure=failure),
+                ending=Ending(messages=tuple(messages), tool_memory=tool_memory, failure=failure),
                 release=True,
             )
         )
