@@ -435,11 +435,13 @@ class RunJournal:
         if unseen:
             self.tail.publish(unseen)
         if piece.write.release:
-            self._closed = True
+            # A leg that is stopped while it pauses hands the run back behind the pause: it was given up already then.
+            was_closed, self._closed = self._closed, True
             # One that was lost meanwhile has closed it, and whoever leads the run now may have opened it again.
-            if piece.write.ending is None and not self.is_lost:
+            if piece.write.ending is None and not self.is_lost and not was_closed:
                 self.tail.hand_on()
-            self._on_closed(self)
+            if not was_closed:
+                self._on_closed(self)
             self._tell(piece)
 
     def _tell(self, piece: Piece) -> None:

@@ -161,7 +161,11 @@ class GroupWriter:
 
     def _settle(self, batch: Sequence[tuple[RunJournal, Piece]], results: Sequence[WriteResult]) -> None:
         for (journal, piece), result in zip(batch, results, strict=True):
-            journal.settled(piece, result)
+            try:
+                journal.settled(piece, result)
+            except Exception as error:  # noqa: BLE001 - one run's defect must not end the writer of all
+                _log.exception("a run could not be shown", extra={"event": "journal_defect", "run_id": journal.run_id})
+                journal.failed(piece, error)
         for journal in dict.fromkeys(journal for journal, _ in batch):
             if journal in self._hurried and journal.has_only_waiting:
                 # Shown right behind what was just committed, so that readers get both in one message.

@@ -277,6 +277,41 @@ async def test_text_of_an_announced_call_waits_for_nothing_until_a_checkpoint_co
     await journal.finish(completed("first"))
 
 
+async def test_a_leg_that_is_stopped_while_it_pauses_may_hand_its_run_back_and_ends_no_writer(
+    here: Replica, gated: Gated
+) -> None:
+    journal, other = await started(here), await started(here)
+    gated.gate.clear()
+    paused = RunPaused(pending=(), deadline=None)
+    pausing = asyncio.create_task(journal.fact(paused, state=RunState.PAUSED, pending=(), release=True))
+    await gated.arrived.wait()
+    pausing.cancel()
+    handing_back = asyncio.create_task(journal.hand_back())
+    await asyncio.sleep(0)
+    gated.gate.set()
+    async with asyncio.timeout(5):
+        await handing_back
+        await other.finish(completed())
+    assert decoded(await here.read(journal.run_id, live=False)) == [paused]
+    assert [open_.run_id for open_ in here.journals.open_runs] == []
+
+
+async def test_a_defect_in_showing_one_run_ends_that_run_here_and_not_the_writer(
+    here: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = await started(here), await started(here)
+
+    def publish(batch: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(bad.tail, "publish", publish)
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="a defect"):
+            await bad.finish(completed())
+        await good.finish(completed())
+    assert not bad.is_open
+
+
 async def test_what_is_saved_is_kept_whatever_a_model_wrote_in_it(here: Replica) -> None:
     journal = await started(here)
     proposed = ToolCallProposed(
