@@ -9,7 +9,12 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 
 from services.chassis.database import SqlConnection
-from services.orchestrator.adapters.sql.conversations import active_run, append_messages, lock_conversation
+from services.orchestrator.adapters.sql.conversations import (
+    active_run,
+    append_messages,
+    insert_messages,
+    lock_conversation,
+)
 from services.orchestrator.adapters.sql.dialect import insert_new, lease, serialize
 from services.orchestrator.adapters.sql.rows import event_row, new_run_row, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, messages, runs, segments
@@ -78,8 +83,9 @@ async def _run_of_request(connection: SqlConnection, run: Run) -> Any:
 async def _join_conversation(connection: SqlConnection, new: NewRun, now: datetime) -> bytes:
     """Make or check the conversation, supersede what is asked for, append the message; return the tool memory."""
     run = new.run
+    new_messages = (new.user_message,) if new.user_message else ()
     if title := without_nul(new.title):
-        await connection.execute(
+        made = await connection.execute(
             insert_new(connection, conversations),
             {
                 "conversation_id": run.conversation_id,
@@ -89,10 +95,13 @@ async def _join_conversation(connection: SqlConnection, new: NewRun, now: dateti
                 "title_search": title.casefold(),
                 "created_at": now,
                 "updated_at": now,
-                "next_position": 1,
+                "next_position": 1 + len(new_messages),
                 "tool_memory": b"",
             },
         )
+        if made.rowcount and not new.supersede_message_id:  # nobody else knows it yet
+            await insert_messages(connection, run.conversation_id, 1, run.run_id, new_messages)
+            return b""
     conversation = await lock_conversation(connection, run.conversation_id)
     if conversation is None or (conversation.tenant, conversation.user_id) != (run.tenant, run.user):
         raise ConversationNotFound(run.conversation_id)
@@ -100,7 +109,6 @@ async def _join_conversation(connection: SqlConnection, new: NewRun, now: dateti
         raise ConversationBusy(run.conversation_id, busy)
     if new.supersede_message_id:
         await _supersede(connection, run, new.supersede_message_id)
-    new_messages = (new.user_message,) if new.user_message else ()
     await append_messages(connection, conversation, run.run_id, new_messages, now)
     memory: bytes = conversation.tool_memory
     return memory

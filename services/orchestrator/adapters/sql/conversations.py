@@ -60,19 +60,21 @@ async def active_run(connection: SqlConnection, conversation_id: str) -> str:
     return await connection.scalar(_ACTIVE_RUN, {"conversation_id": conversation_id}) or ""
 
 
+async def insert_messages(
+    connection: SqlConnection, conversation_id: str, position: int, run_id: str, new: Sequence[Message]
+) -> None:
+    """Add messages from a position on, which whoever calls keeps in the conversation's row."""
+    if new:
+        rows = [message_row(conversation_id, place, run_id, message) for place, message in enumerate(new, position)]
+        await connection.execute(_INSERT_MESSAGES, rows)
+
+
 async def append_messages(
     connection: SqlConnection, conversation: Any, run_id: str, new: Sequence[Message], now: datetime
 ) -> None:
     """Add messages at the end of a locked conversation."""
     position = conversation.next_position
-    if new:
-        await connection.execute(
-            _INSERT_MESSAGES,
-            [
-                message_row(conversation.conversation_id, position + offset, run_id, message)
-                for offset, message in enumerate(new)
-            ],
-        )
+    await insert_messages(connection, conversation.conversation_id, position, run_id, new)
     moved = {"key": conversation.conversation_id, "new_position": position + len(new), "now": now}
     await connection.execute(_MOVE_ON, moved)
 
