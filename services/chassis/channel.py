@@ -76,7 +76,9 @@ def open_channel(
         ("grpc.max_send_message_length", max(MAX_MESSAGE_BYTES, max_request_bytes)),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        ("grpc.max_reconnect_backoff_ms", 5_000),
+        # A service that is back is found while the retries above still try.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
     ]
     if tls is None or target.startswith("unix:"):
         channel = grpc.aio.insecure_channel(target, options=options)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest_asyncio
 from sqlalchemy import Connection, Engine, event
 
 from services.chassis.clock import SystemClock
+from services.chassis.sqlite_prepared import Connections, PreparedConnection
 from tests.support.platform import test_platform
 from tests.support.suite import Suite, short_folder, suite
 from tests.support.suite_steps import TERMINAL, answer_text, ask, ask_until, follow, of, watch
@@ -226,22 +228,47 @@ class Disk:
 
     name: str
     full: bool = True
+    bounded: set[sqlite3.Connection] = field(default_factory=set)
 
-    def bound(self, connection: Connection) -> None:
-        if (connection.engine.url.database or "").endswith(self.name):
+    def bound(self, database: str, connection: sqlite3.Connection) -> None:
+        """Bound a transaction that begins."""
+        if database.endswith(self.name):
+            self.bounded.add(connection)
             # A bound below the size of the file is its size.
-            connection.exec_driver_sql(f"PRAGMA max_page_count = {1 if self.full else 2**30}")
+            connection.execute(f"PRAGMA max_page_count = {1 if self.full else 2**30}").close()
+
+    def release(self) -> None:
+        """Take every bound back: connections outlive the disk."""
+        for connection in self.bounded:
+            with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+                connection.execute(f"PRAGMA max_page_count = {2**30}").close()
 
 
 @contextmanager
 def full_disk(name: str) -> Iterator[Disk]:
     """Fill the disk for the length of the block, or until its `full` is taken back."""
     disk = Disk(name)
-    event.listen(Engine, "begin", disk.bound)
+    unbound = Connections.transaction
+
+    def begun(connection: Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        disk.bound(connection.engine.url.database or "", driver.driver_connection)
+
+    @asynccontextmanager
+    async def bound(self: Connections, **how: bool) -> AsyncIterator[PreparedConnection]:
+        async with unbound(self, **how) as connection:
+            disk.bound(self._log._database, connection._connection.driver_connection)
+            yield connection
+
+    # Statements of services take one of two ways to SQLite.
+    event.listen(Engine, "begin", begun)
+    Connections.transaction = bound  # type: ignore[method-assign]
     try:
         yield disk
     finally:
-        event.remove(Engine, "begin", disk.bound)
+        Connections.transaction = unbound  # type: ignore[method-assign]
+        event.remove(Engine, "begin", begun)
+        disk.release()
 
 
 def noise(length: int) -> str:
