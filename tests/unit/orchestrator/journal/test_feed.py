@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.chassis.clock import SystemClock
 from services.chassis.errors import Unavailable
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.codec_events import decode, stamped
@@ -19,13 +18,6 @@ from services.orchestrator.journal.journal import RunJournal
 from tests.support.journal_kit import Replica, answer, answer_text, completed, decoded, new_run, replica
 
 LIMITS = FeedLimits(poll=0.2, tail_bytes=4096, batch_bytes=1024, batch_events=50, join_from=4)
-
-
-@pytest.fixture
-async def database(sqlite_url: str) -> AsyncIterator[Database]:
-    opened = await Database.open(sqlite_url, SystemClock())
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from datetime import timedelta
 import pytest
 from opentelemetry.sdk.metrics.export import NumberDataPoint
 
-from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.domain.events import (
     Notice,
@@ -71,13 +70,6 @@ class Gated:
         if self.failures:
             raise self.failures.pop(0)
         return results
-
-
-@pytest.fixture
-async def database(sqlite_url: str) -> AsyncIterator[Database]:
-    opened = await Database.open(sqlite_url, SystemClock())
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

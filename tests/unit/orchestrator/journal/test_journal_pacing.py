@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.chassis.clock import SystemClock
 from services.orchestrator.adapters.sql.database import Database
 from services.orchestrator.domain.events import AnswerDelta, Stage, StageChanged
 from services.orchestrator.journal.feed import FeedLimits
@@ -16,13 +15,6 @@ from services.orchestrator.journal.writer import Pacing
 from tests.support.journal_kit import Replica, answer, answer_text, decoded, new_run, replica
 
 THINKING = StageChanged(stage=Stage.THINKING, text="Thinking")
-
-
-@pytest.fixture
-async def database(sqlite_url: str) -> AsyncIterator[Database]:
-    opened = await Database.open(sqlite_url, SystemClock())
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
