@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.ending import Ending
+from services.gateway.protojson import dumps
 
 KEEPALIVE = b": keep-alive\n\n"
 HEADERS = {
@@ -18,6 +20,11 @@ HEADERS = {
     "X-Accel-Buffering": "no",
     "Connection": "keep-alive",
 }
+
+
+def data(frame: Mapping[str, Any]) -> bytes:
+    """Return a frame as an event without a name."""
+    return b"data: %s\n\n" % dumps(frame)
 
 
 class EventStream(StreamingResponse):

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from services.gateway import openapi
@@ -15,9 +14,9 @@ from services.gateway.bodies.ag_ui import AgInput, to_resume, to_start
 from services.gateway.dependencies import PartsDep
 from services.gateway.problems import problem_of
 from services.gateway.projections import ag_ui
-from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key
+from services.gateway.sse import data
 from services.gateway.streams import Batches
 
 router = APIRouter(prefix="/v1/ag-ui", tags=["ui"])
@@ -45,7 +44,7 @@ async def run_agent(
         start.request_id = f"agui:{body.runId}"
         batches = parts.streams.start(caller.principal, start)
     state = ag_ui.State(thread_id=body.threadId, run_id=body.runId)
-    farewell = b"data: %s\n\n" % orjson.dumps(STOPPED)
+    farewell = data(STOPPED)
     return stream_reply(_events(state, await opened(batches)), parts, caller, farewell=farewell)
 
 
@@ -57,7 +56,7 @@ async def _events(state: ag_ui.State, batches: Batches) -> AsyncGenerator[bytes]
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = ag_ui.fold(state, event)
-                    lines += [b"data: %s\n\n" % dumps(frame) for frame in frames]
+                    lines += map(data, frames)
                 if lines:
                     yield b"".join(lines)
                 if state.ended:
@@ -65,4 +64,4 @@ async def _events(state: ag_ui.State, batches: Batches) -> AsyncGenerator[bytes]
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last event
         problem = problem_of(error)
         last = {"type": "RUN_ERROR", "message": problem.detail, "code": problem.reason}
-        yield b"data: %s\n\n" % orjson.dumps(last)
+        yield data(last)

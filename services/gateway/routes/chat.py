@@ -19,6 +19,7 @@ from services.gateway.projections import chat_completions as chat
 from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id
+from services.gateway.sse import data
 from services.gateway.streams import Batches
 from services.gateway.waiting import abandoned, while_connected
 
@@ -26,7 +27,7 @@ router = APIRouter(prefix="/v1/chat", tags=[openapi.OPENAI_TAG])
 
 DONE = b"data: [DONE]\n\n"
 STOPPED = Problem(status=503, reason="UNAVAILABLE", detail="the server ended this stream; send the request again")
-FAREWELL = b"data: %s\n\n%s" % (dumps({"error": error_object(STOPPED)}), DONE)
+FAREWELL = data({"error": error_object(STOPPED)}) + DONE
 
 
 @router.post(
@@ -100,7 +101,7 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = chat.fold(state, event)
-                    lines += map(_sse, frames)
+                    lines += map(data, frames)
                 if state.ended:
                     yield b"".join((*lines, DONE))
                     return
@@ -109,8 +110,4 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
         last = chat.unfinished(state)[1]
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
         last = [{"error": error_object(problem_of(error))}]
-    yield b"".join((*map(_sse, last), DONE))
-
-
-def _sse(frame: chat.Frame) -> bytes:
-    return b"data: %s\n\n" % dumps(frame)
+    yield b"".join((*map(data, last), DONE))

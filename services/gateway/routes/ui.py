@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Path, Response
 
 from proctor.orchestrator.v1 import run_service_pb2 as pb
@@ -19,10 +18,9 @@ from services.gateway.bodies.ui import CHAT_LABEL, UiChat, digest_of, steps_of, 
 from services.gateway.dependencies import Parts, PartsDep
 from services.gateway.problems import problem_of
 from services.gateway.projections import ui_messages as ui
-from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key
-from services.gateway.sse import EventStream
+from services.gateway.sse import EventStream, data
 from services.gateway.streams import Batches
 
 router = APIRouter(prefix="/v1/ui/chat", tags=["ui"])
@@ -83,7 +81,7 @@ async def _active_run(parts: Parts, caller: Caller, chat_id: str) -> str:
 
 
 def _reply(chunks: AsyncGenerator[bytes], parts: Parts, caller: Caller) -> EventStream:
-    farewell = b"data: %s\n\n%s" % (orjson.dumps(STOPPED), DONE)
+    farewell = data(STOPPED) + DONE
     reply = stream_reply(chunks, parts, caller, farewell=farewell)
     reply.headers.update(PROTOCOL)
     return reply
@@ -97,7 +95,7 @@ async def _chunks(state: ui.State, batches: Batches) -> AsyncGenerator[bytes]:
                 lines: list[bytes] = []
                 for event in batch:
                     state, frames = ui.fold(state, event)
-                    lines += map(_sse, frames)
+                    lines += map(data, frames)
                 if state.ended:
                     yield b"".join((*lines, DONE))
                     return
@@ -106,8 +104,4 @@ async def _chunks(state: ui.State, batches: Batches) -> AsyncGenerator[bytes]:
         last = ui.finish(state)
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
         last = [{"type": "error", "errorText": problem_of(error).detail}]
-    yield b"".join((*map(_sse, last), DONE))
-
-
-def _sse(frame: ui.Frame) -> bytes:
-    return b"data: %s\n\n" % dumps(frame)
+    yield b"".join((*map(data, last), DONE))
