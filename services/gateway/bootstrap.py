@@ -56,7 +56,7 @@ class Gateway:
         self.parts = Parts(
             settings=settings,
             backends=backends,
-            streams=RunStreams(backends.runs, platform.signer),
+            streams=RunStreams(backends.runs, platform.signer, background),
             authenticator=Authenticator(
                 verifiers, local_without_key=settings.local_without_key, local_hosts=settings.local_hosts
             ),

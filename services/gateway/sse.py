@@ -60,10 +60,10 @@ class EventStream(StreamingResponse):
             watching = [asyncio.create_task(_watch(receive, stop))] if self._watch_client else []
             try:
                 stopped = await self._sent(pipe, stop)
+                if not stop.client_left:
+                    await pipe.end(self._farewell if stopped else b"")
             finally:
                 await pipe.close(*watching)
-            if not stop.client_left:
-                await pipe.send(self._farewell if stopped else b"", more=False)
 
     async def _sent(self, pipe: _Pipe, stop: _Stop) -> bool:
         """Send the chunks; return whether they were stopped before they came to their end."""
@@ -118,11 +118,19 @@ class _Pipe:
         # One timer that is set anew when it rings, not with each chunk.
         self._timer = self._loop.call_later(every, self._look)
 
-    async def send(self, chunk: bytes, *, more: bool = True) -> None:
+    async def send(self, chunk: bytes) -> None:
         """Send a chunk; returns when the connection takes more."""
         async with self._sending:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             self._sent_at = self._loop.time()
+
+    async def end(self, chunk: bytes) -> None:
+        """Send the last chunk, and no comment behind it."""
+        self._timer.cancel()
+        if self._comment is not None:
+            self._comment.cancel()
+        async with self._sending:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
     def _look(self) -> None:
         silence = self._loop.time() - self._sent_at

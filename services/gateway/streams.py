@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from proctor.orchestrator.v1 import events_pb2, run_service_pb2
 from services.chassis.identity import IdentitySigner, Principal
 from services.gateway.backends import STREAM_TIMEOUT, UNARY_TIMEOUT
+from services.gateway.background import Background
 from services.gateway.projections.native import is_terminal
 
 if TYPE_CHECKING:
@@ -54,11 +55,13 @@ class RunStreams:
         self,
         runs: RunServiceAsyncStub,
         signer: IdentitySigner,
+        background: Background,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         backoff: Sequence[float] = BACKOFF,
     ) -> None:
         self._runs = runs
         self._signer = signer
+        self._background = background
         self._sleep = sleep
         self._backoff = backoff
 
@@ -104,13 +107,9 @@ class RunStreams:
                     if batch:
                         tries = 0
                         yield batch
-            except GeneratorExit:
-                if position.ended:
-                    await _read_to_end(call)
-                raise
+                    if position.ended:
+                        return
             except grpc.RpcError as error:
-                if position.ended:
-                    return
                 if error.code() not in RECONNECT or tries >= len(self._backoff):
                     raise
                 log.info(
@@ -120,7 +119,11 @@ class RunStreams:
             else:
                 return
             finally:
-                call.cancel()
+                # Nobody should wait for the end of a stream that has nothing more to say.
+                if position.ended:
+                    self._background.spawn(_read_to_end(call), "read a run's stream to its end")
+                else:
+                    call.cancel()
             await self._sleep(self._backoff[tries])
             tries += 1
 
@@ -130,11 +133,14 @@ class RunStreams:
 
 
 async def _read_to_end(call: Call) -> None:
-    """Let a stream end that has nothing more to say: to cancel it costs both sides more, and counts as a failure."""
-    with contextlib.suppress(TimeoutError, grpc.RpcError):
-        async with asyncio.timeout(ENDING):
-            async for _ in call:
-                pass
+    """Let a stream end by itself: to cancel it costs both sides more, and counts as a failure."""
+    try:
+        with contextlib.suppress(TimeoutError, grpc.RpcError):
+            async with asyncio.timeout(ENDING):
+                async for _ in call:
+                    pass
+    finally:
+        call.cancel()
 
 
 class _Position:

@@ -8,6 +8,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from services.chassis import names
+from tests.support.mcp_kit import until
 from tests.support.openai_program import openai_worker
 from tests.support.platform import Recorded
 from tests.support.suite import Suite
@@ -158,9 +159,10 @@ async def test_one_request_is_one_connected_trace(running: Suite, upstream: Upst
     recorded.exporter.clear()
     upstream.script(searching(QUESTION), say("[1]"))
     await ask(running, QUESTION)
-    spans = recorded.spans()
-    (agent,) = [span for span in spans if span.name.startswith(names.SPAN_INVOKE_AGENT)]
-    trace = [span for span in spans if span.context.trace_id == agent.context.trace_id]
+    # The gateway's own spans end behind the response.
+    await until(lambda: _is_whole(_trace(recorded.spans())))
+    trace = _trace(recorded.spans())
+    (agent,) = [span for span in trace if span.name.startswith(names.SPAN_INVOKE_AGENT)]
     chats = [span for span in trace if span.name.startswith("chat scripted")]
     assert len(chats) == 2
     assert all(_ancestor(span, agent, trace) for span in chats)
@@ -171,6 +173,19 @@ async def test_one_request_is_one_connected_trace(running: Suite, upstream: Upst
     assert all(_ancestor(span, tool, trace) for span in searched)
     roots = [span for span in trace if span.parent is None]
     assert len(roots) == 1
+
+
+def _trace(spans: list[ReadableSpan]) -> list[ReadableSpan]:
+    """Return the spans of the agent's trace."""
+    traces = {span.context.trace_id for span in spans if span.name.startswith(names.SPAN_INVOKE_AGENT)}
+    return [span for span in spans if span.context.trace_id in traces]
+
+
+def _is_whole(trace: list[ReadableSpan]) -> bool:
+    """Whether every span of it has its parent, up to the one without."""
+    known = {None, *(span.context.span_id for span in trace)}
+    parents = [span.parent.span_id if span.parent else None for span in trace]
+    return None in parents and known.issuperset(parents)
 
 
 def _ancestor(span: ReadableSpan, wanted: ReadableSpan, trace: list[ReadableSpan]) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.chassis.errors import Unavailable
-from services.orchestrator.codec_events import merge_deltas
+from services.orchestrator.codec_events import ANSWER_DELTA, THINKING_DELTA, merge_deltas
 from services.orchestrator.domain.events import StampedEvent
 from services.orchestrator.journal.ports import EventLog, RunSignal, StoreUnavailable
 
@@ -25,6 +25,7 @@ T = TypeVar("T")
 # How many of the last events of a run that was handed on stay for readers who were about to take them.
 KEPT = 8
 _RETRY = 0.25
+_TEXTS = frozenset((ANSWER_DELTA, THINKING_DELTA))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +33,17 @@ class FeedLimits:
     """Bounds of reading.
 
     `tail_bytes` of payloads are kept for each live run; `batch_bytes` and `batch_events` bound what one reader is given
-    at once (one larger event comes alone); a batch of `join_from` events or more has its deltas joined. `poll` is the
-    longest a change by another process stays unseen when its notification is lost, and `patience` how long a reader
-    waits for a database that does not answer, both in seconds.
+    at once (one larger event comes alone); a batch of `join_from` events or more has its deltas joined. `gather` is how
+    long live events that only tell of progress wait for text, a pause or the end, to leave in one message; `poll` the
+    longest a change by another process stays unseen when its notification is lost; `patience` how long a reader waits
+    for a database that does not answer, all in seconds.
     """
 
     tail_bytes: int = 512 * 1024
     batch_bytes: int = 256 * 1024
     batch_events: int = 512
     join_from: int = 8
+    gather: float = 0.01
     poll: float = 1.0
     patience: float = 10.0
 
@@ -212,6 +215,10 @@ class Feed:
                     batch = page.result()
                 else:
                     keeps_up = True
+                    remaining = waiting.gathers(batch, self._limits.gather) if live and not self._closing else 0.0
+                    if remaining > 0:
+                        await _within(remaining, changed)
+                        continue
                 if batch:
                     if len(batch) >= self._limits.join_from:
                         batch = merge_deltas(batch)
@@ -224,13 +231,7 @@ class Feed:
                     return
                 if self._closing:
                     raise Unavailable("this replica is shutting down; watch again", retry_after=0.1)
-                # A timer that ends the future, not asyncio.wait: what is shown should leave in the loop's next turn.
-                seconds = self._limits.poll if idle is None else min(self._limits.poll, idle())
-                timer = asyncio.get_running_loop().call_later(seconds, _end, changed)
-                try:
-                    await changed
-                finally:
-                    timer.cancel()
+                await _within(self._limits.poll if idle is None else min(self._limits.poll, idle()), changed)
                 if idle is not None:
                     yield ()
 
@@ -279,6 +280,20 @@ class _Waiting:
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
         self._waiter: asyncio.Future[None] | None = None
+        self._gathered_from: float | None = None
+
+    def gathers(self, batch: Sequence[StampedEvent], longest: float) -> float:
+        """Return for how many seconds a batch of live events that only tells of progress still waits for more."""
+        if not batch or any(map(_is_awaited, batch)):
+            self._gathered_from = None
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        if self._gathered_from is None:
+            self._gathered_from = now
+        remaining = self._gathered_from + longest - now
+        if remaining <= 0:
+            self._gathered_from = None
+        return remaining
 
     def changed(self) -> asyncio.Future[None]:
         """Return a future that is done at the next change from now on."""
@@ -305,6 +320,23 @@ async def _beats(
         if not work.done():
             work.cancel()
             await asyncio.wait({work})
+
+
+def _is_awaited(event: StampedEvent) -> bool:
+    """Return whether someone waits for the event: text, a question, or the end."""
+    return event.kind in _TEXTS or event.pause or event.terminal
+
+
+async def _within(seconds: float, change: asyncio.Future[None]) -> None:
+    """Return at the change, or after `seconds`.
+
+    A timer that ends the future, not asyncio.wait: what is shown should leave in the loop's next turn.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, _end, change)
+    try:
+        await change
+    finally:
+        timer.cancel()
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

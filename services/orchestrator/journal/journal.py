@@ -318,6 +318,11 @@ class RunJournal:
         return item.done is not None or not all(isinstance(event, StageChanged) for event in item.events)
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether someone waits for what is to be written."""
+        return any(isinstance(item, Entry) and item.done is not None for item in self._queue.items)
+
+    @property
     def has_only_waiting(self) -> bool:
         """Whether something waits, and nothing that was composed before it is still to be written."""
         return self.is_open and bool(self._queue.items) and not self._ready and not self._barriers
@@ -344,24 +349,26 @@ class RunJournal:
     def _pieces(self, items: Sequence[Text | Entry], now: datetime) -> list[Piece]:
         pieces: list[Piece] = []
         texts: list[StampedEvent] = []
+        # What is awaited is committed at once: the text before it is shown with it, in one message.
+        together = any(isinstance(item, Entry) and item.done is not None for item in items)
         for item in items:
             if isinstance(item, Text):
                 texts.append(self._stamp(item.joined(), item.step_id, now))
                 self._last_text = item.key
                 continue
             if texts:
-                pieces.append(self._piece(tuple(texts)))
+                pieces.append(self._piece(tuple(texts), together=together))
                 texts = []
             self._last_text = None
             if piece := self._entry_piece(item, now):
                 pieces.append(piece)
         if texts:
-            pieces.append(self._piece(tuple(texts)))
+            pieces.append(self._piece(tuple(texts), together=together))
         return pieces
 
-    def _piece(self, events: tuple[StampedEvent, ...], entry: Entry | None = None) -> Piece:
-        """Return what is to be written, shown already when it may be."""
-        barrier = self._barriers > 0 or (entry is not None and self._is_hard(entry))
+    def _piece(self, events: tuple[StampedEvent, ...], entry: Entry | None = None, *, together: bool = False) -> Piece:
+        """Return what is to be written, shown already when it may be and is not to be shown `together` with more."""
+        barrier = together or self._barriers > 0 or (entry is not None and self._is_hard(entry))
         if events and not barrier:
             if events[-1].sequence <= self._reserved:
                 self.tail.publish(events)

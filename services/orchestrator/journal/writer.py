@@ -91,10 +91,10 @@ class GroupWriter:
     async def _keep_writing(self) -> None:
         while self._touched or not self._closing:
             await self._work.wait()
-            await self._flush(await self._gathered())
+            await self._flush(everyone=await self._gathered())
 
-    async def _gathered(self) -> list[RunJournal]:
-        """Give texts time to grow, and return whose turn it is: everyone's, or before that only of who is urgent.
+    async def _gathered(self) -> bool:
+        """Give texts time to grow, and return whether it is everyone's turn, or before that only of who is urgent.
 
         The texts of other runs keep their pace then: with many runs something is urgent all the time, and each text
         would be written, and its readers woken, in ever smaller pieces.
@@ -108,10 +108,17 @@ class GroupWriter:
             except TimeoutError:
                 pass
             else:
-                return list(self._hurried)
-        return list(self._touched)
+                return False
+        return True
 
-    async def _flush(self, journals: Sequence[RunJournal]) -> None:
+    async def _flush(self, *, everyone: bool) -> None:
+        turn = self._touched if everyone else self._hurried
+        # SQLite's statements run on the loop. Where nobody waits for the commit, what was begun meanwhile (a model's
+        # request) goes first, and what comes of it may join.
+        if not any(journal.is_awaited for journal in turn):
+            for _ in range(UNHURRIED):
+                await asyncio.sleep(0)
+        journals = list(turn)
         everyone = len(journals) == len(self._touched)
         for journal in journals:
             del self._touched[journal]
@@ -123,12 +130,8 @@ class GroupWriter:
         batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
         if not batch:
             return
-        # SQLite's statements run on the loop. Whoever reads should have what was just shown before them, and where
-        # nobody waits for the commit, what was begun meanwhile (a model's request) goes first.
-        if not any(piece.write.awaited for _, piece in batch):
-            for _ in range(UNHURRIED):
-                await asyncio.sleep(0)
-        elif any(piece.write.events and not piece.barrier for _, piece in batch):
+        # Whoever reads should have what was just shown before the statements run.
+        if any(piece.write.events and not piece.barrier for _, piece in batch):
             await asyncio.sleep(0)
         started = self._clock.monotonic()
         await self._commit(batch)

@@ -12,7 +12,8 @@ from proctor.orchestrator.v1 import run_service_pb2 as pb
 from services.chassis.clock import SystemClock
 from services.chassis.identity import DEFAULT_TENANT, IdentitySigner, Principal
 from services.gateway import streams
-from services.gateway.streams import RunStreams
+from services.gateway.background import Background
+from services.gateway.streams import Batches, RunStreams
 from tests.support import run_events as script
 
 ANN = Principal(tenant=DEFAULT_TENANT, user="ann")
@@ -50,12 +51,18 @@ class Runs:
         return self._call
 
 
+def opened(call: Call, background: Background) -> Batches:
+    return RunStreams(Runs(call), IdentitySigner("k" * 32, SystemClock()), background).start(ANN, pb.StartRunRequest())  # type: ignore[arg-type]
+
+
 async def read(call: Call, batches: int) -> None:
-    """Read so many batches and stop."""
-    opened = RunStreams(Runs(call), IdentitySigner("k" * 32, SystemClock())).start(ANN, pb.StartRunRequest())  # type: ignore[arg-type]
+    """Read so many batches and stop, and see what becomes of the rest."""
+    background = Background()
+    stream = opened(call, background)
     for _ in range(batches):
-        await anext(opened)
-    await opened.aclose()
+        await anext(stream)
+    await stream.aclose()
+    await background.settle(10)
 
 
 def replies() -> list[pb.StartRunResponse]:
@@ -79,4 +86,13 @@ async def test_a_stream_that_does_not_end_with_its_run_is_given_up(monkeypatch: 
     monkeypatch.setattr(streams, "ENDING", 0.01)
     call = Call(replies(), ends=False)
     await read(call, len(replies()))
+    assert call.cancelled
+
+
+async def test_the_end_of_a_run_does_not_wait_for_its_streams_end() -> None:
+    call, background = Call(replies(), ends=False), Background()
+    read = [batch async for batch in opened(call, background)]
+    assert len(read) == len(replies())
+    assert not call.cancelled
+    await background.settle(0)
     assert call.cancelled

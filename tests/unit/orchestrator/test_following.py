@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from services.orchestrator.codec_events import EventEncoder, kind_of, stamped
-from services.orchestrator.domain.events import Event, Notice, RunPaused, StampedEvent
+from services.orchestrator.domain.events import (
+    AnswerDelta,
+    Event,
+    Notice,
+    RunCancelled,
+    RunPaused,
+    StampedEvent,
+    ThinkingDelta,
+)
 from services.orchestrator.domain.run import RunState
 from services.orchestrator.journal.feed import Feed, FeedLimits
 from services.orchestrator.journal.ports import RunStatus
@@ -21,6 +29,9 @@ from tests.support.orchestrator_kit import START
 HOUR = timedelta(hours=1)
 SOON = timedelta(milliseconds=10)
 NOTE = Notice(code="n", text="told")
+TEXT = AnswerDelta(text="Hi", model_call_id="c1")
+PAUSE = RunPaused(pending=(), deadline=None)
+END = RunCancelled(cancelled_by="ann")
 
 
 class Log:
@@ -55,17 +66,55 @@ def stream(feed: Feed, **how: Any) -> Any:
     return aclosing(follow(feed, "r1", after=0, **{"hold": None, "heartbeat": HOUR, **how}))
 
 
-async def test_what_is_shown_leaves_in_the_next_turn_of_the_loop(log: Log) -> None:
-    feed = Feed(log, FeedLimits())
+@pytest.mark.parametrize("event", [TEXT, ThinkingDelta(text="Hm", model_call_id="c1"), PAUSE, END])
+async def test_what_is_waited_for_leaves_in_the_next_turn_of_the_loop(log: Log, event: Event) -> None:
+    feed = Feed(log, FeedLimits(gather=3600))
     tail = feed.tail("r1")
     tail.open(0)
     async with stream(feed) as batches:
         upcoming = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
-        tail.publish([told(NOTE, 1)])
+        tail.publish([told(event, 1)])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert [event.sequence for event in upcoming.result()] == [1]
+
+
+async def test_progress_leaves_in_one_message_with_the_text_behind_it(log: Log) -> None:
+    feed = Feed(log, FeedLimits(gather=3600))
+    tail = feed.tail("r1")
+    tail.open(0)
+    async with stream(feed) as batches:
+        upcoming = asyncio.ensure_future(anext(batches))
+        for event, sequence in ((NOTE, 1), (NOTE, 2), (TEXT, 3)):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not upcoming.done()
+            tail.publish([told(event, sequence)])
+        assert [event.sequence for event in await upcoming] == [1, 2, 3]
+
+
+async def test_progress_that_no_text_follows_leaves_by_itself(log: Log) -> None:
+    feed = Feed(log, FeedLimits(gather=0.001))
+    tail = feed.tail("r1")
+    tail.open(0)
+    async with stream(feed) as batches:
+        for sequence in (1, 2):
+            tail.publish([told(NOTE, sequence)])
+            assert [event.sequence for event in await anext(batches)] == [sequence]
+
+
+async def test_a_process_that_ends_does_not_gather(log: Log) -> None:
+    feed = Feed(log, FeedLimits(gather=3600))
+    tail = feed.tail("r1")
+    tail.open(0)
+    async with stream(feed) as batches:
+        upcoming = asyncio.ensure_future(anext(batches))
+        tail.publish([told(NOTE, 1)])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        feed.close()
+        assert [event.sequence for event in await upcoming] == [1]
 
 
 async def test_a_silent_run_has_a_heartbeat_and_a_speaking_one_does_not(log: Log) -> None:

@@ -169,6 +169,24 @@ async def test_a_delta_is_shown_before_its_commit_and_a_fact_only_after(here: Re
     assert decoded(await later) == [THINKING]
 
 
+async def test_text_before_an_awaited_fact_is_shown_with_it(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    journal.delta(answer("one"))
+    await gated.arrived.wait()
+    gated.gate.clear()
+    gated.arrived.clear()
+    # It goes on, so it is not the first piece of a text, which would be shown at once.
+    journal.delta(answer(" two"))
+    fact = asyncio.create_task(journal.fact(THINKING))
+    await gated.arrived.wait()
+    later = asyncio.create_task(first_batch(here, journal.run_id, after=1))
+    await asyncio.sleep(0.02)
+    assert not later.done()
+    gated.gate.set()
+    await fact
+    assert decoded(await later) == [answer(" two"), THINKING]
+
+
 async def test_what_is_patient_is_committed_with_what_follows(here: Replica, gated: Gated) -> None:
     journal = await started(here)
     state = Checkpoint(head=b"asked", min_reader=1)
