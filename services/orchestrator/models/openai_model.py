@@ -143,6 +143,7 @@ class OpenAIModel:
         """Yield the data of the events that each network read completes."""
         with watchdog:
             response = await self._open(bodies)
+        reads = self._coalescer.stream()
         try:
             if response.headers.get("content-type", "").startswith("application/json"):
                 with watchdog:
@@ -152,7 +153,6 @@ class OpenAIModel:
                 return
             splitter = EventSplitter()
             body = reader_of(response)
-            reads = self._coalescer.stream()
             while not decoder.done:
                 # The first token is never kept waiting.
                 if call.has_begun:
@@ -175,6 +175,7 @@ class OpenAIModel:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await body.read()
         finally:
+            reads.end()
             await response.aclose()
 
     async def _open(self, bodies: Sequence[dict[str, Any]]) -> httpx2.Response:

@@ -57,6 +57,36 @@ def test_streams_that_are_silent_slow_no_other_down() -> None:
     assert crowd[0].pause() == 0.0
 
 
+def test_a_crowd_that_ended_slows_nobody_down() -> None:
+    clock = FakeClock()
+    coalescer = Coalescer(clock, LIMITS)
+    crowd = [coalescer.stream() for _ in range(14)]
+    for _ in range(2):
+        for stream in crowd:
+            stream.pause()
+        clock.advance(0.4)
+    # Some were read in this window and the one before.
+    assert crowd[0].pause() == pytest.approx(0.1)
+    for stream in crowd[4:]:
+        stream.end()
+    assert [stream.pause() for stream in crowd[:4]] == [0.0] * 4
+    assert coalescer.stream().pause() == pytest.approx(0.01)
+
+
+def test_a_stream_that_ends_is_taken_off_once() -> None:
+    clock = FakeClock()
+    coalescer = Coalescer(clock, LIMITS)
+    crowd = [coalescer.stream() for _ in range(14)]
+    for stream in crowd:
+        stream.pause()
+    clock.advance(60.0)
+    late = coalescer.stream()
+    late.pause()
+    for stream in (*crowd, *crowd, late, late, coalescer.stream()):
+        stream.end()
+    assert [coalescer.stream().pause() for _ in range(5)] == pytest.approx([0.0] * 4 + [0.01])
+
+
 def test_a_crowd_that_left_long_ago_is_forgotten() -> None:
     clock = FakeClock()
     coalescer = Coalescer(clock, LIMITS)
