@@ -41,4 +41,6 @@ def proctor(upstream_port: int, core: int | None) -> Iterator[Target]:
                 },
                 tool_path="/v1/runs",
                 tool_body=lambda prompt: {"model": "scripted", "agent_id": "assistant", "input": prompt},
+                # The first one on offer asks the user and wants arguments.
+                tool="current_time",
             )

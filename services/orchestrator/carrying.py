@@ -125,7 +125,7 @@ class Carrying:
         if definition.effect is not Effect.READ:
             await leg.commit(*facts)
         elif facts:
-            await leg.record(*facts)
+            leg.begin_to_read(started)
         begun = leg.clock.monotonic()
         if isinstance(entry.tool, Leading):
             led = await self._lead(leg, entry.tool, arguments, pending)

@@ -36,7 +36,8 @@ def validate_arguments(arguments_json: bytes, parameters_json: bytes) -> Mapping
     if not isinstance(arguments, dict):
         raise ArgumentsRefused(f"the arguments are {_kind(arguments)}, not a JSON object; send one JSON object")
     try:
-        error = best_match(_validator(parameters_json).iter_errors(arguments))
+        validator = _validator(parameters_json)
+        error = None if validator.is_valid(arguments) else best_match(validator.iter_errors(arguments))
     except RecursionError:
         raise ArgumentsRefused("the arguments nest too deeply; send flatter ones") from None
     except Unresolvable as unresolved:

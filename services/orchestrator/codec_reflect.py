@@ -30,6 +30,9 @@ R = TypeVar("R")
 
 Convert = Callable[[Any], Any]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+
 
 def to_pb(value: Any, message: type[P]) -> P:
     """Return `value`, a domain dataclass, as a message of type `message`."""
@@ -62,10 +65,9 @@ def from_pb(message: ProtoMessage, cls: type[D]) -> D:
 
 
 def timestamp(at: datetime) -> Timestamp:
-    """Return an aware datetime as a Timestamp."""
-    message = Timestamp()
-    message.FromDatetime(at)
-    return message
+    """Return an aware datetime as a Timestamp. Every event has one, and `FromDatetime` goes through the calendar."""
+    since = at - _EPOCH
+    return Timestamp(seconds=since // _SECOND, nanos=since.microseconds * 1000)
 
 
 def duration(delta: timedelta) -> Duration:

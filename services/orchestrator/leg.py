@@ -13,7 +13,7 @@ from services.chassis.clock import Clock
 from services.orchestrator.budget import exhausted
 from services.orchestrator.continuation import encode
 from services.orchestrator.dedup import ConversationMemory, Deduplicator
-from services.orchestrator.domain.events import Fact
+from services.orchestrator.domain.events import Fact, ToolCallStarted
 from services.orchestrator.domain.messages import Message, Usage
 from services.orchestrator.domain.run import Checkpoint
 from services.orchestrator.domain.state import Phase, Progress, RunSpec
@@ -138,6 +138,10 @@ class Leg:
     async def record(self, *facts: Fact) -> None:
         """Record `facts` without a checkpoint, and return once they are committed."""
         await self.journal.fact(*facts, step_id=self.step_id)
+
+    def begin_to_read(self, started: ToolCallStarted) -> None:
+        """Record without waiting that a call begins which only reads. Raises as `commit` does, as far as is known."""
+        self.journal.begins_to_read(started, step_id=self.step_id)
 
     def post(self, *facts: Fact) -> None:
         """Record `facts` without waiting: they are committed, in their place, before anyone sees them.

@@ -85,6 +85,11 @@ class FakeJournal:
         self.last_sequence += len(events)
         self.checkpoints.append(checkpoint)
 
+    def begins_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
+        if self.cancelled_by:
+            raise RunCancelRequested("r1", self.cancelled_by)
+        self.delta(event, step_id)
+
     async def fact(self, *events: Event, step_id: str = "", checkpoint: Checkpoint | None = None, **rest: Any) -> None:
         await asyncio.sleep(0)
         if self.cancelled_by and any(isinstance(event, ToolCallStarted) for event in events):

@@ -79,6 +79,18 @@ class Piece:
     barrier: bool
 
 
+class Haste(Enum):
+    """How long what a run has to say may wait for more to be committed with it.
+
+    PATIENT waits for the next commit of texts, SOON for a few milliseconds, so that the work which said it goes first,
+    NOW not at all: someone waits.
+    """
+
+    PATIENT = "patient"
+    SOON = "soon"
+    NOW = "now"
+
+
 class Waker(Protocol):
     """The writer, as a journal sees it."""
 
@@ -86,8 +98,8 @@ class Waker(Protocol):
         """Return the time that events are stamped with."""
         ...
 
-    def touched(self, journal: RunJournal, *, urgent: bool) -> None:
-        """There is something to write; `urgent` does not wait for more to gather."""
+    def touched(self, journal: RunJournal, haste: Haste) -> None:
+        """There is something to write."""
         ...
 
 
@@ -167,15 +179,20 @@ class RunJournal:
         if isinstance(event, _DELTAS):
             was_empty = not self._queue.items
             is_first = self._queue.add_text(event, step_id) != self._last_text
-            # The first piece of a text goes out at once, what follows it gathers.
-            if is_first and self._may_show_now():
+            if not is_first:
+                if was_empty:
+                    self._writer.touched(self, Haste.PATIENT)
+            elif isinstance(event, ToolCallDelta):
+                self._writer.touched(self, Haste.SOON)
+            elif self._may_show_now():
+                # The first piece of what people read goes out at once, what follows it gathers.
                 self._ready = self.compose(self._writer.now())
-                self._writer.touched(self, urgent=True)
-            elif was_empty:
-                self._writer.touched(self, urgent=is_first)
+                self._writer.touched(self, Haste.SOON)
+            else:
+                self._writer.touched(self, Haste.NOW)
             return
         if isinstance(event, ToolCallStarted | RunCompleted | RunFailed | RunCancelled):
-            raise TypeError(f"{type(event).__name__} must be awaited: use fact or finish")
+            raise TypeError(f"{type(event).__name__} must be awaited: use fact, finish or begins_to_read")
         self._post(Entry(events=(all_well_formed(event),), step_id=step_id))
 
     @property
@@ -227,7 +244,17 @@ class RunJournal:
         """
         if self.is_open:
             entry = Entry(events=all_well_formed(events), step_id=step_id, checkpoint=checkpoint)
-            self._post(entry, urgent=not patient)
+            self._post(entry, Haste.PATIENT if patient else Haste.SOON)
+
+    def begins_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
+        """Record without waiting that a call begins which only reads: whether it began makes no difference later.
+
+        Raises what `fact` raises of the run, as far as this process knows.
+        """
+        self._check_open()
+        if self._cancel_requested_by:
+            raise RunCancelRequested(self.run_id, self._cancel_requested_by)
+        self._post(Entry(events=(all_well_formed(event),), step_id=step_id))
 
     def resumed(self, event: RunResumed) -> None:
         """Record that the run goes on, with the commit that comes next.
@@ -235,7 +262,7 @@ class RunJournal:
         Nothing after it is shown, or awaited, before it is committed.
         """
         if self.is_open:
-            self._post(Entry(events=(event,), state=RunState.RUNNING, pending=()), urgent=False)
+            self._post(Entry(events=(event,), state=RunState.RUNNING, pending=()), Haste.PATIENT)
 
     async def finish(
         self,
@@ -287,19 +314,22 @@ class RunJournal:
 
     # --- for the writer ----------------------------------------------------------------------------------------
 
-    def _post(self, entry: Entry, *, urgent: bool = True) -> None:
+    def _post(self, entry: Entry, haste: Haste = Haste.SOON) -> None:
         if entry.checkpoint is not None:
             self.announced = False
         self._queue.items.append(entry)
-        self._writer.touched(self, urgent=urgent)
+        self._writer.touched(self, haste)
 
-    async def _commit(self, entry: Entry) -> None:
+    def _check_open(self) -> None:
         if self._lost is not None:
             raise self._lost
         if self._closed:
             raise Fenced(self.run_id, self.epoch)
+
+    async def _commit(self, entry: Entry) -> None:
+        self._check_open()
         entry.done = asyncio.get_running_loop().create_future()
-        self._post(entry)
+        self._post(entry, Haste.NOW)
         await entry.done
 
     def _may_show_now(self) -> bool:
@@ -316,11 +346,6 @@ class RunJournal:
         if not (self.shows_early or self.announced):
             return True
         return item.done is not None or not all(isinstance(event, StageChanged) for event in item.events)
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether someone waits for what is to be written."""
-        return any(isinstance(item, Entry) and item.done is not None for item in self._queue.items)
 
     @property
     def has_only_waiting(self) -> bool:

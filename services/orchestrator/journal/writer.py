@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from services.chassis.clock import Clock
-from services.orchestrator.journal.journal import Piece, RunJournal
+from services.orchestrator.journal.journal import Haste, Piece, RunJournal
 from services.orchestrator.journal.ports import (
     LeaseTerms,
     RunStore,
@@ -22,8 +23,8 @@ from services.orchestrator.journal.ports import (
 
 T = TypeVar("T")
 
-# Turns of the event loop that a commit nobody waits for gives to others. A turn costs microseconds.
-UNHURRIED = 4
+# Seconds that a commit waits where nobody waits for it.
+UNHURRIED = 0.005
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +52,12 @@ class GroupWriter:
         self._clock = clock
         self._pacing = pacing
         self._count_fenced = fenced
-        # What waits, and who of them does not wait for more to gather.
+        # What waits, and who of them does not wait for more texts to gather.
         self._touched: dict[RunJournal, None] = {}
         self._hurried: dict[RunJournal, None] = {}
         self._work = asyncio.Event()
         self._urgent = asyncio.Event()
+        self._awaited = asyncio.Event()
         self._commit_takes = 0.0
         # When all that waited was last committed.
         self._gathered_from = 0.0
@@ -65,13 +67,15 @@ class GroupWriter:
         """Return the time that events are stamped with."""
         return self._clock.now()
 
-    def touched(self, journal: RunJournal, *, urgent: bool) -> None:
-        """Take `journal` into the next commit; without `urgent`, into the next one of texts."""
+    def touched(self, journal: RunJournal, haste: Haste) -> None:
+        """Take `journal` into the next commit; a patient one into the next of texts."""
         self._touched[journal] = None
         self._work.set()
-        if urgent:
+        if haste is not Haste.PATIENT:
             self._hurried[journal] = None
             self._urgent.set()
+        if haste is Haste.NOW:
+            self._awaited.set()
 
     async def run(self) -> None:
         """Write for ever; on cancellation what waits is written first.
@@ -85,6 +89,7 @@ class GroupWriter:
             self._closing = True
             self._work.set()
             self._urgent.set()
+            self._awaited.set()
             await writing
             raise
 
@@ -112,13 +117,13 @@ class GroupWriter:
         return True
 
     async def _flush(self, *, everyone: bool) -> None:
-        turn = self._touched if everyone else self._hurried
-        # SQLite's statements run on the loop. Where nobody waits for the commit, what was begun meanwhile (a model's
-        # request) goes first, and what comes of it may join.
-        if not any(journal.is_awaited for journal in turn):
-            for _ in range(UNHURRIED):
-                await asyncio.sleep(0)
-        journals = list(turn)
+        # SQLite's statements run on the loop. Where nobody waits for the commit, the work that said what is written (it
+        # calls a tool, and the model with its result) goes first, and what it says next joins.
+        if self._hurried and not self._closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(UNHURRIED):
+                    await self._awaited.wait()
+        journals = list(self._touched if everyone else self._hurried)
         everyone = len(journals) == len(self._touched)
         for journal in journals:
             del self._touched[journal]
@@ -126,6 +131,7 @@ class GroupWriter:
         if everyone:
             self._work.clear()
         self._urgent.clear()
+        self._awaited.clear()
         now = self._clock.now()
         batch = [(journal, piece) for journal in journals for piece in _composed(journal, now)]
         if not batch:

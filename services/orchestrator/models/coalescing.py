@@ -70,7 +70,7 @@ class Coalescer:
 
 
 class StreamReads:
-    """One stream among those that a Coalescer counts. `window` and `window_before` are the last in which it was read."""
+    """One stream among those that a Coalescer counts. `window` and `window_before` are the last two it was read in."""
 
     __slots__ = ("_coalescer", "window", "window_before")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.sql.dml import Insert
 
 from services.chassis.database import SqlConnection
 from services.orchestrator.adapters.sql.conversations import (
@@ -15,16 +17,15 @@ from services.orchestrator.adapters.sql.conversations import (
     insert_messages,
     lock_conversation,
 )
-from services.orchestrator.adapters.sql.dialect import insert_new, lease, serialize
+from services.orchestrator.adapters.sql.dialect import insert_new, insert_new_into, lease
 from services.orchestrator.adapters.sql.rows import event_row, new_run_row, run_from_row
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, messages, runs, segments
 from services.orchestrator.adapters.sql.usage import reserve
 from services.orchestrator.domain.conversation import ConversationBusy, ConversationNotFound, MessageNotFound
 from services.orchestrator.domain.run import NewRun, RequestIdReused, Run
 from services.orchestrator.domain.text import without_nul
-from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership
+from services.orchestrator.journal.ports import Admission, LeaseTerms, Ownership, StoreUnavailable
 
-_INSERT_RUN = insert(runs).values(lease_until=lease())
 _INSERT_CHECKPOINT = insert(checkpoints)
 _INSERT_EVENTS = insert(events)
 _OF_REQUEST = select(runs).where(
@@ -37,18 +38,18 @@ _OF_REQUEST = select(runs).where(
 async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: datetime) -> Admission:
     """Insert the run, or find the one its request started. Contract: `RunStore.admit`."""
     run = new.run
-    if run.request_id:
-        # Two copies of one request pass one after the other, so that the second finds what the first made.
-        await serialize(connection, f"request:{run.tenant}:{run.user}:{run.request_id}")
+    row = new_run_row(new, terms, now)
+    # The second of two copies of one request waits here for the first to be admitted or refused.
+    made = await connection.execute(_insert_run(connection), {**row, "lease_ms": terms.milliseconds})
+    if not made.rowcount:
         existing = await _run_of_request(connection, run)
-        if existing is not None:
-            if existing.request_digest != new.request_digest:
-                raise RequestIdReused(run.request_id, existing.run_id)
-            return Admission(run=run_from_row(existing), ownership=None)
+        if existing is None:
+            raise StoreUnavailable("the run of this request was just deleted; try again", retry_after=0.1)
+        if existing.request_digest != new.request_digest:
+            raise RequestIdReused(run.request_id, existing.run_id)
+        return Admission(run=run_from_row(existing), ownership=None)
     await reserve(connection, new, now)
     tool_memory = await _join_conversation(connection, new, now) if run.conversation_id else b""
-    row = new_run_row(new, terms, now)
-    await connection.execute(_INSERT_RUN, {**row, "lease_ms": terms.milliseconds})
     await connection.execute(_INSERT_CHECKPOINT, {"run_id": run.run_id, "head": new.checkpoint.head, "saved_at": now})
     if new.checkpoint.new_segments:
         await connection.execute(
@@ -73,6 +74,15 @@ async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: 
         taken_over=False,
     )
     return Admission(run=admitted, ownership=ownership, tool_memory=tool_memory)
+
+
+def _insert_run(connection: SqlConnection) -> Insert:
+    return _insert_run_into(connection.dialect.name)
+
+
+@lru_cache
+def _insert_run_into(dialect: str) -> Insert:
+    return insert_new_into(dialect, runs).values(lease_until=lease())
 
 
 async def _run_of_request(connection: SqlConnection, run: Run) -> Any:
@@ -105,11 +115,11 @@ async def _join_conversation(connection: SqlConnection, new: NewRun, now: dateti
     conversation = await lock_conversation(connection, run.conversation_id)
     if conversation is None or (conversation.tenant, conversation.user_id) != (run.tenant, run.user):
         raise ConversationNotFound(run.conversation_id)
-    if busy := await active_run(connection, run.conversation_id):
+    if busy := await active_run(connection, run.conversation_id, beside=run.run_id):
         raise ConversationBusy(run.conversation_id, busy)
     if new.supersede_message_id:
         await _supersede(connection, run, new.supersede_message_id)
-    await append_messages(connection, conversation, run.run_id, new_messages, now)
+    await append_messages(connection, run.conversation_id, run.run_id, new_messages, now)
     memory: bytes = conversation.tool_memory
     return memory
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy import Integer, bindparam, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.chassis.clock import Clock
@@ -39,14 +39,22 @@ _OWNED = _CONVERSATION.where(
 )
 _ACTIVE_RUN = (
     select(runs.c.run_id)
-    .where(runs.c.conversation_id == bindparam("conversation_id"), runs.c.state.not_in(TERMINAL_STATES))
+    .where(
+        runs.c.conversation_id == bindparam("conversation_id"),
+        runs.c.state.not_in(TERMINAL_STATES),
+        runs.c.run_id != bindparam("beside"),
+    )
     .limit(1)
 )
 _INSERT_MESSAGES = insert(messages)
 _MOVE_ON = (
     update(conversations)
     .where(conversations.c.conversation_id == bindparam("key"))
-    .values(next_position=bindparam("new_position"), updated_at=bindparam("now", type_=Instant))
+    .values(
+        next_position=conversations.c.next_position + bindparam("more", type_=Integer),
+        updated_at=bindparam("now", type_=Instant),
+    )
+    .returning(conversations.c.next_position)
 )
 
 
@@ -55,9 +63,9 @@ async def lock_conversation(connection: SqlConnection, conversation_id: str) -> 
     return (await connection.execute(_LOCK, {"conversation_id": conversation_id})).one_or_none()
 
 
-async def active_run(connection: SqlConnection, conversation_id: str) -> str:
-    """Return the run that works or waits in the conversation, or an empty string."""
-    return await connection.scalar(_ACTIVE_RUN, {"conversation_id": conversation_id}) or ""
+async def active_run(connection: SqlConnection, conversation_id: str, *, beside: str = "") -> str:
+    """Return the run that works or waits in the conversation, `beside` apart, or an empty string."""
+    return await connection.scalar(_ACTIVE_RUN, {"conversation_id": conversation_id, "beside": beside}) or ""
 
 
 async def insert_messages(
@@ -70,13 +78,14 @@ async def insert_messages(
 
 
 async def append_messages(
-    connection: SqlConnection, conversation: Any, run_id: str, new: Sequence[Message], now: datetime
-) -> None:
-    """Add messages at the end of a locked conversation."""
-    position = conversation.next_position
-    await insert_messages(connection, conversation.conversation_id, position, run_id, new)
-    moved = {"key": conversation.conversation_id, "new_position": position + len(new), "now": now}
-    await connection.execute(_MOVE_ON, moved)
+    connection: SqlConnection, conversation_id: str, run_id: str, new: Sequence[Message], now: datetime
+) -> bool:
+    """Add messages at the end of a conversation, which is locked then; return whether it exists."""
+    position = await connection.scalar(_MOVE_ON, {"key": conversation_id, "more": len(new), "now": now})
+    if position is None:
+        return False
+    await insert_messages(connection, conversation_id, position - len(new), run_id, new)
+    return True
 
 
 class SqlConversations:

@@ -82,11 +82,12 @@ def before(time: ColumnElement[Any], at: datetime, key: ColumnElement[Any], valu
 
 def insert_new(connection: SqlConnection | Connection, table: Table) -> Insert:
     """Return an INSERT that leaves a row alone when one with its key exists."""
-    return _insert_new(connection.dialect.name, table)
+    return insert_new_into(connection.dialect.name, table)
 
 
 @lru_cache
-def _insert_new(dialect: str, table: Table) -> Insert:
+def insert_new_into(dialect: str, table: Table) -> Insert:
+    """Return the same by the dialect's name."""
     if dialect == POSTGRES:
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()

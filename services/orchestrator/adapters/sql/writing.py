@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Update, bindparam, insert, select, update
 
 from services.chassis.database import SqlConnection
-from services.orchestrator.adapters.sql.conversations import append_messages, lock_conversation
+from services.orchestrator.adapters.sql.conversations import append_messages
 from services.orchestrator.adapters.sql.dialect import insert_new, lease, signal, upsert
 from services.orchestrator.adapters.sql.rows import event_row, pending_json, usage_json
 from services.orchestrator.adapters.sql.tables import checkpoints, conversations, events, runs, segments
@@ -179,11 +179,8 @@ async def _end(connection: SqlConnection, row: Any, piece: RunWrite, now: dateti
         await settle(connection, piece.run_id, piece.usage)
     if not row.conversation_id:
         return
-    conversation = await lock_conversation(connection, row.conversation_id)
-    if conversation is None:
-        return
-    await append_messages(connection, conversation, piece.run_id, piece.ending.messages, now)
-    if piece.ending.tool_memory is not None:
+    exists = await append_messages(connection, row.conversation_id, piece.run_id, piece.ending.messages, now)
+    if exists and piece.ending.tool_memory is not None:
         await connection.execute(
             _KEEP_TOOL_MEMORY, {"key": row.conversation_id, "new_tool_memory": piece.ending.tool_memory}
         )

@@ -27,6 +27,7 @@ from services.orchestrator.domain.events import (
 )
 from services.orchestrator.domain.messages import Role, ToolCall, text_message
 from services.orchestrator.domain.run import Checkpoint, Fenced, RunCancelRequested, RunState
+from services.orchestrator.journal import writer
 from services.orchestrator.journal.journal import InterruptKind, RunJournal
 from services.orchestrator.journal.ports import LeaseTerms, Renewal, RunStore, RunWrite, StoreUnavailable, WriteResult
 from services.orchestrator.journal.writer import Pacing
@@ -396,6 +397,45 @@ async def test_cancellation_wakes_the_loop_and_refuses_a_tools_start(here: Repli
     await journal.finish(completed())
     kinds = [type(event).__name__ for event in decoded(await here.read(journal.run_id))]
     assert kinds == ["AnswerDelta", "Notice", "RunCompleted"]
+
+
+async def test_a_reads_start_waits_for_nothing_and_is_shown_committed(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    journal.begins_to_read(STARTED)
+    await gated.arrived.wait()
+    assert journal.tail.last_sequence == 0
+    gated.gate.set()
+    await journal.finish(completed())
+    kinds = [type(event).__name__ for event in decoded(await here.read(journal.run_id))]
+    assert kinds == ["ToolCallStarted", "RunCompleted"]
+
+
+async def test_a_reads_start_is_refused_once_a_cancellation_is_known(here: Replica) -> None:
+    journal = await started(here)
+    await here.journals.request_cancel("acme", journal.run_id, "bob")
+    with pytest.raises(RunCancelRequested) as raised:
+        journal.begins_to_read(STARTED)
+    assert raised.value.by == "bob"
+    await journal.finish(completed())
+    with pytest.raises(Fenced):
+        journal.begins_to_read(STARTED)
+    assert [type(event).__name__ for event in decoded(await here.read(journal.run_id))] == ["RunCompleted"]
+
+
+async def test_what_a_run_says_soon_joins_one_commit_with_what_is_awaited_next(
+    here: Replica, gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "UNHURRIED", 3600)
+    journal = await started(here)
+    await journal.settle()
+    before = len(gated.batches)
+    journal.begins_to_read(STARTED)
+    for _ in range(20):
+        await asyncio.sleep(0)  # as a tool and its task do
+    journal.delta(Notice(code="n", text="read"))
+    await journal.fact(THINKING)
+    assert [len(batch) for batch in gated.batches[before:]] == [3]
 
 
 async def test_a_cancel_flag_set_behind_the_owners_back_is_found_by_the_next_write(here: Replica) -> None:
