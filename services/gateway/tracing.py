@@ -15,9 +15,9 @@ from services.gateway.headers import header
 
 PROPAGATOR = TraceContextTextMapPropagator()
 PROPAGATED = tuple((field, field.encode()) for field in sorted(PROPAGATOR.fields))
-# Probes come every few seconds and tell nothing.
 # Others are told as one, as the conventions say: a caller may invent as many as it likes.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
+# Probes come every few seconds and tell nothing.
 UNTRACED = frozenset({"/healthz", "/readyz"})
 
 
