@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from services.chassis.errors import Unauthenticated
@@ -31,11 +30,10 @@ class Identity:
         return serve
 
     def stream(self, method: Method, proceed: Stream) -> Stream:
-        async def serve(request: Any, context: Context) -> AsyncGenerator[Any, None]:
+        # Refused before there is a generator, as in Validation.
+        def serve(request: Any, context: Context) -> AsyncGenerator[Any, None]:
             self._identify(context)
-            async with aclosing(proceed(request, context)) as responses:
-                async for response in responses:
-                    yield response
+            return proceed(request, context)
 
         return serve
 

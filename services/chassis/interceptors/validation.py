@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
 import protovalidate
@@ -27,10 +26,9 @@ class Validation:
         return serve
 
     def stream(self, method: Method, proceed: Stream) -> Stream:
-        async def serve(request: Any, context: Context) -> AsyncGenerator[Any, None]:
-            async with aclosing(proceed(self._checked(method, request), context)) as responses:
-                async for response in responses:
-                    yield response
+        # Refused before there is a generator, so none of ours stands between the handler and who reads it.
+        def serve(request: Any, context: Context) -> AsyncGenerator[Any, None]:
+            return proceed(self._checked(method, request), context)
 
         return serve
 
