@@ -141,7 +141,7 @@ class Leg:
 
     def begin_to_read(self, started: ToolCallStarted) -> None:
         """Record without waiting that a call begins which only reads. Raises as `commit` does, as far as is known."""
-        self.journal.begins_to_read(started, step_id=self.step_id)
+        self.journal.begin_to_read(started, step_id=self.step_id)
 
     def post(self, *facts: Fact) -> None:
         """Record `facts` without waiting: they are committed, in their place, before anyone sees them.

@@ -85,7 +85,7 @@ class FakeJournal:
         self.last_sequence += len(events)
         self.checkpoints.append(checkpoint)
 
-    def begins_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
+    def begin_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
         if self.cancelled_by:
             raise RunCancelRequested("r1", self.cancelled_by)
         self.delta(event, step_id)

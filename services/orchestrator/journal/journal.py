@@ -82,8 +82,8 @@ class Piece:
 class Haste(Enum):
     """How long what a run has to say may wait for more to be committed with it.
 
-    PATIENT waits for the next commit of texts, SOON for a few milliseconds, so that the work which said it goes first,
-    NOW not at all: someone waits.
+    PATIENT waits for the next commit of texts, SOON for a few turns of the loop, so that the work which said it goes
+    first, NOW not at all: someone waits.
     """
 
     PATIENT = "patient"
@@ -192,7 +192,7 @@ class RunJournal:
                 self._writer.touched(self, Haste.NOW)
             return
         if isinstance(event, ToolCallStarted | RunCompleted | RunFailed | RunCancelled):
-            raise TypeError(f"{type(event).__name__} must be awaited: use fact, finish or begins_to_read")
+            raise TypeError(f"{type(event).__name__} must be awaited: use fact, finish or begin_to_read")
         self._post(Entry(events=(all_well_formed(event),), step_id=step_id))
 
     @property
@@ -246,7 +246,7 @@ class RunJournal:
             entry = Entry(events=all_well_formed(events), step_id=step_id, checkpoint=checkpoint)
             self._post(entry, Haste.PATIENT if patient else Haste.SOON)
 
-    def begins_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
+    def begin_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
         """Record without waiting that a call begins which only reads: whether it began makes no difference later.
 
         Raises what `fact` raises of the run, as far as this process knows.

@@ -402,7 +402,7 @@ async def test_cancellation_wakes_the_loop_and_refuses_a_tools_start(here: Repli
 async def test_a_reads_start_waits_for_nothing_and_is_shown_committed(here: Replica, gated: Gated) -> None:
     journal = await started(here)
     gated.gate.clear()
-    journal.begins_to_read(STARTED)
+    journal.begin_to_read(STARTED)
     await gated.arrived.wait()
     assert journal.tail.last_sequence == 0
     gated.gate.set()
@@ -415,11 +415,11 @@ async def test_a_reads_start_is_refused_once_a_cancellation_is_known(here: Repli
     journal = await started(here)
     await here.journals.request_cancel("acme", journal.run_id, "bob")
     with pytest.raises(RunCancelRequested) as raised:
-        journal.begins_to_read(STARTED)
+        journal.begin_to_read(STARTED)
     assert raised.value.by == "bob"
     await journal.finish(completed())
     with pytest.raises(Fenced):
-        journal.begins_to_read(STARTED)
+        journal.begin_to_read(STARTED)
     assert [type(event).__name__ for event in decoded(await here.read(journal.run_id))] == ["RunCompleted"]
 
 
@@ -430,7 +430,7 @@ async def test_what_a_run_says_soon_joins_one_commit_with_what_is_awaited_next(
     journal = await started(here)
     await journal.settle()
     before = len(gated.batches)
-    journal.begins_to_read(STARTED)
+    journal.begin_to_read(STARTED)
     for _ in range(20):
         await asyncio.sleep(0)  # as a tool and its task do
     journal.delta(Notice(code="n", text="read"))
