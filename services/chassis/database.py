@@ -86,18 +86,18 @@ def open_engine(url: str) -> AsyncEngine:
 
 
 def transaction(
-    engine: AsyncEngine, *, read_only: bool = False, relaxed: bool = False
+    engine: AsyncEngine, *, read_only: bool = False, relaxed: bool = False, at_once: bool = False
 ) -> AbstractAsyncContextManager[SqlConnection]:
     """Open a transaction: committed at the end, or rolled back by an exception. On SQLite the short way is taken.
 
     One that is `read_only` takes no lock that others write with. The commit of a `relaxed` one does not wait for the
     disk on SQLite: it is there within a twentieth of a second, or with the next commit, and only a failure of the
-    machine in between can undo it.
+    machine in between can undo it. One that begins `at_once` does not give the loop away first, as one of many should.
     """
     connections = sqlite_prepared.connections_of(engine)
     if connections is None or engine.sync_engine.get_execution_options().get("aside", False):
         return _plain(reading(engine) if read_only else engine)
-    return connections.transaction(read_only=read_only, relaxed=relaxed)
+    return connections.transaction(read_only=read_only, relaxed=relaxed, at_once=at_once)
 
 
 @asynccontextmanager

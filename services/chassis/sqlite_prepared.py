@@ -178,13 +178,16 @@ class Connections:
         event.listen(engine.sync_engine, "engine_disposed", lambda _: self.close())
 
     @asynccontextmanager
-    async def transaction(self, *, read_only: bool, relaxed: bool = False) -> AsyncIterator[PreparedConnection]:
+    async def transaction(
+        self, *, read_only: bool, relaxed: bool = False, at_once: bool = False
+    ) -> AsyncIterator[PreparedConnection]:
         """Open a transaction: committed at the end, or rolled back by an exception. Raises SQLAlchemy's errors.
 
         The commit of a `relaxed` one does not wait for the disk, where it is a moment later, or with the next one.
         """
         # From here to its end it may wait for nothing; a burst of them must not keep the loop from everybody else.
-        await asyncio.sleep(0)
+        if not at_once:
+            await asyncio.sleep(0)
         begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         idle = self._idle[relaxed]
         connection = idle.pop() if idle else self._made(relaxed=relaxed)

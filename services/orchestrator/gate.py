@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from services.chassis.errors import ServiceError
 from services.orchestrator import outcomes
@@ -60,18 +61,20 @@ class Gate:
     async def work_off(self, leg: Leg) -> None:
         """Bring every open call of the round as far as it can go: afterwards each is settled, or waits for a decision.
 
-        Independent calls run side by side within a bound. Raises RunCancelRequested when the run is to stop.
+        Independent calls run side by side within a bound. Raises RunCancelRequested when the run is to stop, and what
+        else stops a call; where several ran, in a group.
         """
         open_calls = [(i, p) for i, p in enumerate(leg.progress.pending) if p.result is None]
         records = await self._records(leg)
         admitted, twins = await self._admit_all(leg, open_calls)
         slots = asyncio.Semaphore(self._parallel_calls)
         read = {entry.order: asyncio.Event() for entry in admitted}
-        async with asyncio.TaskGroup() as group:
-            for entry in admitted:
-                earlier = [event for order, event in read.items() if order < entry.order]
-                turn = Turn(earlier=earlier, done=read[entry.order])
-                group.create_task(self._bring(leg, entry, records, slots, turn))
+        brought = []
+        for entry in admitted:
+            earlier = [event for order, event in read.items() if order < entry.order]
+            turn = Turn(earlier=earlier, done=read[entry.order])
+            brought.append(self._bring(leg, entry, records, slots, turn))
+        await _together(brought)
         for order, pending in twins:
             text = f"'{pending.call.name}' stands twice in this round with the same arguments; it ran once, see above."
             self._carrying.settle(leg, leg.progress.pending[order], ToolStatus.DUPLICATE, text)
@@ -279,6 +282,16 @@ class Gate:
             conversation_id=leg.spec.conversation_id,
             unattended=leg.spec.unattended,
         )
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it side by side; what is alone, as most rounds' one call is, needs no task of its own."""
+    if len(work) == 1:
+        await work[0]
+        return
+    async with asyncio.TaskGroup() as group:
+        for one in work:
+            group.create_task(one)
 
 
 def _current(leg: Leg, entry: Admitted) -> Pending:

@@ -190,6 +190,8 @@ class GroupWriter:
         delay = 0.05
         while True:
             try:
+                if self._store.is_local:
+                    return await self._store.write(writes, self._terms)
                 return await answered_within(self._store.write(writes, self._terms), self._terms.duration)
             except StoreUnavailable:
                 if self._clock.monotonic() + delay > give_up:

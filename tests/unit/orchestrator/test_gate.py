@@ -418,6 +418,9 @@ async def test_a_stopped_run_starts_no_tool() -> None:
     b = bench(tool)
     b.journal.cancelled_by = "ann"
     b.propose(tool_call("c1", "search", query="x"))
+    with pytest.raises(RunCancelRequested):
+        await b.gate.work_off(b.leg)
+    b.propose(tool_call("c1", "search", query="x"), tool_call("c2", "search", query="y"))
     with pytest.raises(ExceptionGroup) as caught:
         await b.gate.work_off(b.leg)
     assert caught.group_contains(RunCancelRequested)

@@ -27,7 +27,10 @@ async def writing(engine: AsyncEngine, *, urgent: bool = False, relaxed: bool = 
     `transaction`.
     """
     try:
-        async with write_turn(engine, urgent=urgent), transaction(engine, relaxed=relaxed) as connection:
+        async with (
+            write_turn(engine, urgent=urgent),
+            transaction(engine, relaxed=relaxed, at_once=urgent) as connection,
+        ):
             yield connection
     except _FAILURES as error:
         if not is_transient(error):
