@@ -45,26 +45,30 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     async def StartRun(self, request: run_service_pb2.StartRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         principal = current_principal()
-        run = await self._runs.start(principal, codec.start_run(request))
+        started = await self._runs.start(principal, codec.start_run(request))
         ended = False
         try:
-            async for message in self._follow(run, 0, _hold(request)):
+            # Nobody was there before a run that has just begun: none of its events is sent again.
+            known = started.run.last_sequence if started.joined else 0
+            async for message in self._follow(started.run, 0, _hold(request), known=known):
                 yield message
             ended = True
         finally:
             # The stream broke off before its end: the client went away.
             if not ended and request.on_disconnect == run_service_pb2.ON_DISCONNECT_CANCEL:
-                await self._runs.cancel(principal, run.run_id)
+                await self._runs.cancel(principal, started.run.run_id)
 
     async def WatchRun(self, request: run_service_pb2.WatchRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         run = await self._runs.get(current_principal(), request.run_id)
-        stream = self._follow(run, request.after_sequence, _hold(request), live=not request.replay_only)
+        live = not request.replay_only
+        stream = self._follow(run, request.after_sequence, _hold(request), known=run.last_sequence, live=live)
         async for message in stream:
             yield message
 
     async def ResumeRun(self, request: run_service_pb2.ResumeRunRequest, context: Context) -> AsyncIterator[bytes]:  # type: ignore[override]
         run = await self._runs.resume(current_principal(), request.run_id, codec.decisions(request), request.text)
-        async for message in self._follow(run, request.after_sequence or run.last_sequence, _hold(request)):
+        after = request.after_sequence or run.last_sequence
+        async for message in self._follow(run, after, _hold(request), known=run.last_sequence):
             yield message
 
     async def CancelRun(
@@ -102,9 +106,11 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         await self._runs.end_key(current_principal(), request.key_id)
         return run_service_pb2.EndKeyResponse()
 
-    async def _follow(self, run: Run, after: int, hold: timedelta | None, *, live: bool = True) -> AsyncIterator[bytes]:
+    async def _follow(
+        self, run: Run, after: int, hold: timedelta | None, *, known: int, live: bool = True
+    ) -> AsyncIterator[bytes]:
         batches = follow(self._feed, run.run_id, after=after, hold=hold, heartbeat=self._heartbeat, live=live)
-        async with aclosing(counted(batches, self._metrics, after=after, known=run.last_sequence)) as told:
+        async with aclosing(counted(batches, self._metrics, after=after, known=known)) as told:
             async for batch in told:
                 yield _encode(batch)
 

@@ -86,6 +86,14 @@ class StartRun:
     tool_choice: str = "auto"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run as it was admitted, or as it stands when the request `joined` one that it started before."""
+
+    run: Run
+    joined: bool
+
+
 class Runs:
     """Starts, resumes and stops runs on behalf of principals."""
 
@@ -125,7 +133,7 @@ class Runs:
         self._ids = ids
         self._draining = False
 
-    async def start(self, principal: Principal, command: StartRun) -> Run:
+    async def start(self, principal: Principal, command: StartRun) -> Started:
         """Admit a run and set it going, or return the one that this request started before.
 
         Raises InvalidRequest, AgentNotFound, PromptNotFound, ModelNotFound, RequestIdReused, QuotaExceeded, Overloaded,
@@ -167,7 +175,7 @@ class Runs:
         if admitted.journal is not None:
             memory = ConversationMemory.decode(admitted.tool_memory)
             self._workforce.begin(admitted.journal, spec, progress, Start(announced=announced), memory)
-        return admitted.run
+        return Started(run=admitted.run, joined=admitted.journal is None)
 
     async def resume(self, principal: Principal, run_id: str, decisions: tuple[Decision, ...], text: str) -> Run:
         """Bring decisions to a paused run and wake it; returns the run as it was.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from opentelemetry.sdk.metrics.export import NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan
 
 from services.chassis import names
-from tests.support.mcp_kit import until
 from tests.support.openai_program import openai_worker
 from tests.support.platform import Recorded
 from tests.support.suite import Suite
@@ -159,9 +159,7 @@ async def test_one_request_is_one_connected_trace(running: Suite, upstream: Upst
     recorded.exporter.clear()
     upstream.script(searching(QUESTION), say("[1]"))
     await ask(running, QUESTION)
-    # The gateway's own spans end behind the response.
-    await until(lambda: _is_whole(_trace(recorded.spans())))
-    trace = _trace(recorded.spans())
+    trace = await recorded.whole(names.SPAN_INVOKE_AGENT)
     (agent,) = [span for span in trace if span.name.startswith(names.SPAN_INVOKE_AGENT)]
     chats = [span for span in trace if span.name.startswith("chat scripted")]
     assert len(chats) == 2
@@ -173,19 +171,6 @@ async def test_one_request_is_one_connected_trace(running: Suite, upstream: Upst
     assert all(_ancestor(span, tool, trace) for span in searched)
     roots = [span for span in trace if span.parent is None]
     assert len(roots) == 1
-
-
-def _trace(spans: list[ReadableSpan]) -> list[ReadableSpan]:
-    """Return the spans of the agent's trace."""
-    traces = {span.context.trace_id for span in spans if span.name.startswith(names.SPAN_INVOKE_AGENT)}
-    return [span for span in spans if span.context.trace_id in traces]
-
-
-def _is_whole(trace: list[ReadableSpan]) -> bool:
-    """Whether every span of it has its parent, up to the one without."""
-    known = {None, *(span.context.span_id for span in trace)}
-    parents = [span.parent.span_id if span.parent else None for span in trace]
-    return None in parents and known.issuperset(parents)
 
 
 def _ancestor(span: ReadableSpan, wanted: ReadableSpan, trace: list[ReadableSpan]) -> bool:
@@ -221,6 +206,22 @@ async def test_bad_input_names_the_value_and_is_a_problem_document(
     assert reply.headers["content-type"].startswith("application/problem+json")
     assert named in reply.text
     assert reply.json()["reason"]
+
+
+async def test_only_events_that_are_sent_again_count_as_replayed(
+    running: Suite, upstream: Upstream, recorded: Recorded
+) -> None:
+    before = _replayed(recorded)
+    upstream.script(say("Once."))
+    events = await ask(running, "Hello?", request_id="req-0")
+    assert _replayed(recorded) == before
+    await ask(running, "Hello?", request_id="req-0")
+    assert _replayed(recorded) == before + len(events)
+
+
+def _replayed(recorded: Recorded) -> float:
+    points = recorded.points(names.STREAMS_REPLAYED.name)
+    return sum(point.value for point in points if isinstance(point, NumberDataPoint))
 
 
 async def test_the_same_request_id_joins_and_another_body_is_refused(running: Suite, upstream: Upstream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -29,6 +30,22 @@ class Recorded:
     def spans(self, name: str = "") -> list[ReadableSpan]:
         """Return finished spans in the order they ended, only those called `name` when given."""
         return [span for span in self.exporter.get_finished_spans() if not name or span.name == name]
+
+    async def whole(self, name: str) -> list[ReadableSpan]:
+        """Return the traces of spans whose name begins with `name`, once each span has its parent, up to the roots.
+
+        The gateway's own spans end behind the response.
+        """
+        async with asyncio.timeout(60):
+            while True:
+                spans = self.spans()
+                traces = {span.context.trace_id for span in spans if span.name.startswith(name)}
+                found = [span for span in spans if span.context.trace_id in traces]
+                known = {None, *(span.context.span_id for span in found)}
+                parents = [span.parent.span_id if span.parent else None for span in found]
+                if None in parents and known.issuperset(parents):
+                    return found
+                await asyncio.sleep(0.01)
 
     def points(self, instrument: str) -> list[object]:
         """Return the data points of one instrument so far."""

@@ -207,6 +207,7 @@ async def tell(kind: Kind, suite: Suite, upstream: Upstream, recorded: Recorded)
             # A run that failed before its last answer must fail the test, not hold it.
             waiting.cancel()
         told.lines = lines()
+    await recorded.whole(names.SPAN_INVOKE_AGENT)
     told.spans = recorded.spans()
     upstream.default = None
     return told
