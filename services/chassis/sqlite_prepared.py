@@ -184,6 +184,7 @@ class Connections:
         """Open a transaction: committed at the end, or rolled back by an exception. Raises SQLAlchemy's errors.
 
         The commit of a `relaxed` one does not wait for the disk, where it is a moment later, or with the next one.
+        One that begins `at_once` does not give the loop away first.
         """
         # From here to its end it may wait for nothing; a burst of them must not keep the loop from everybody else.
         if not at_once:

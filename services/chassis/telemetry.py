@@ -50,8 +50,7 @@ class Telemetry:
     """A tracer provider and a meter provider, and the instruments made from them by name.
 
     `release` are called in order at the end: the providers' own shutdown, then what their exporters leave open.
-    `content` says whether spans may hold prompts, answers, tool arguments and results, `is_on` whether anything goes
-    anywhere.
+    `content` says whether spans may hold prompts, answers, tool arguments and results.
     """
 
     def __init__(
@@ -61,10 +60,8 @@ class Telemetry:
         release: Sequence[Callable[[], None]] = (),
         *,
         content: bool = False,
-        is_on: bool = True,
     ) -> None:
         self.content = content
-        self.is_on = is_on
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
         self._release = tuple(release)
@@ -110,7 +107,7 @@ class Telemetry:
 
 def no_telemetry() -> Telemetry:
     """Return telemetry that costs next to nothing and goes nowhere."""
-    return Telemetry(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider(), is_on=False)
+    return Telemetry(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
 
 
 def open_telemetry(service: str, version: str, settings: TelemetrySettings, *, content: bool = False) -> Telemetry:

@@ -126,9 +126,7 @@ class _Pipe:
 
     async def end(self, chunk: bytes) -> None:
         """Send the last chunk, and no comment behind it."""
-        self._timer.cancel()
-        if self._comment is not None:
-            self._comment.cancel()
+        self._hush()
         async with self._sending:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
@@ -140,11 +138,17 @@ class _Pipe:
                 self._comment = self._loop.create_task(self.send(KEEPALIVE))
         self._timer = self._loop.call_later(self._every - silence, self._look)
 
+    def _hush(self) -> None:
+        """Send no more comments."""
+        self._timer.cancel()
+        if self._comment is not None:
+            self._comment.cancel()
+
     async def close(self, *others: asyncio.Task[None]) -> None:
         """Send no more comments, and return when the task of the last one and `others` have ended."""
-        self._timer.cancel()
-        tasks = [*others, self._comment] if self._comment is not None else others
-        for task in tasks:
+        self._hush()
+        for task in others:
             task.cancel()
+        tasks = [*others, self._comment] if self._comment is not None else others
         if tasks:
             await asyncio.wait(tasks)

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.message import Message as ProtoMessage
 
 from proctor.orchestrator.v1 import events_pb2
-from services.orchestrator.codec_reflect import from_pb, timestamp, to_pb
+from services.orchestrator.codec_reflect import from_pb, since_epoch, timestamp, to_pb
 from services.orchestrator.domain import events
 from services.orchestrator.domain.events import AnswerDelta, Event, StampedEvent, ThinkingDelta
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
 
 _RUN_EVENT: Any = events_pb2.RunEvent.DESCRIPTOR
 _ARMS: dict[str, Any] = {field.message_type.name: field for field in _RUN_EVENT.oneofs_by_name["event"].fields}
@@ -80,9 +77,8 @@ class EventEncoder:
         self, tag: bytes, event: AnswerDelta | ThinkingDelta, sequence: int, at: datetime, step_id: str
     ) -> bytes:
         """Write the wire form directly: these events are most of every run. Field order is the serializer's own."""
-        since = at - _EPOCH
-        nanos = since.microseconds * 1000
-        stamp = b"\x08" + _varint(since // _SECOND) + (b"\x10" + _varint(nanos) if nanos else b"")
+        seconds, nanos = since_epoch(at)
+        stamp = b"\x08" + _varint(seconds) + (b"\x10" + _varint(nanos) if nanos else b"")
         body = b""
         if event.text:
             body = _bytes_field(0x0A, event.text.encode())

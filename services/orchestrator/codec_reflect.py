@@ -65,9 +65,15 @@ def from_pb(message: ProtoMessage, cls: type[D]) -> D:
 
 
 def timestamp(at: datetime) -> Timestamp:
-    """Return an aware datetime as a Timestamp. Every event has one, and `FromDatetime` goes through the calendar."""
+    """Return an aware datetime as a Timestamp."""
+    seconds, nanos = since_epoch(at)
+    return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def since_epoch(at: datetime) -> tuple[int, int]:
+    """Return the seconds and nanoseconds of an aware time. Every event has one; `FromDatetime` asks the calendar."""
     since = at - _EPOCH
-    return Timestamp(seconds=since // _SECOND, nanos=since.microseconds * 1000)
+    return since // _SECOND, since.microseconds * 1000
 
 
 def duration(delta: timedelta) -> Duration:

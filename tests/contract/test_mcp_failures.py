@@ -30,9 +30,9 @@ from tests.support.mcp_kit import (
     questions,
     serving,
     start_http,
-    until,
 )
 from tests.support.mcp_server import server as desk_server
+from tests.support.waiting import until
 
 BOB = replace(ANN, tenant="t2", user="bob")
 EVE = replace(ANN, tenant="t3", user="eve")

@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from services.orchestrator.domain.messages import MediaPart
 from services.orchestrator.tools.ports import Consent, Effect
-from tests.support.mcp_kit import ANN, STDIO, Desk, desk, http_server, questions, until
+from tests.support.mcp_kit import ANN, STDIO, Desk, desk, http_server, questions
 from tests.support.mcp_server import PNG
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAYS = ("stdio", "http", "stdio-legacy", "http-legacy")

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -214,10 +214,3 @@ def questions(asked: ToolQuestions) -> list[dict[str, Any]]:
     """Return what is asked."""
     found: list[dict[str, Any]] = json.loads(asked.questions_json)
     return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens by itself."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)

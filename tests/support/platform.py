@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,6 +14,7 @@ from services.chassis.clock import Clock, Ids, RandomIds, SystemClock
 from services.chassis.identity import IdentitySigner, IdentityVerifier, Principal
 from services.chassis.platform import Platform
 from services.chassis.telemetry import Telemetry, no_telemetry
+from tests.support.waiting import until
 
 KEY = "tests-only-" + "0" * 32
 
@@ -36,16 +36,18 @@ class Recorded:
 
         The gateway's own spans end behind the response.
         """
-        async with asyncio.timeout(60):
-            while True:
-                spans = self.spans()
-                traces = {span.context.trace_id for span in spans if span.name.startswith(name)}
-                found = [span for span in spans if span.context.trace_id in traces]
-                known = {None, *(span.context.span_id for span in found)}
-                parents = [span.parent.span_id if span.parent else None for span in found]
-                if None in parents and known.issuperset(parents):
-                    return found
-                await asyncio.sleep(0.01)
+        await until(lambda: self._is_whole(self._traces_of(name)))
+        return self._traces_of(name)
+
+    def _traces_of(self, name: str) -> list[ReadableSpan]:
+        spans = self.spans()
+        traces = {span.context.trace_id for span in spans if span.name.startswith(name)}
+        return [span for span in spans if span.context.trace_id in traces]
+
+    def _is_whole(self, spans: list[ReadableSpan]) -> bool:
+        known = {None, *(span.context.span_id for span in spans)}
+        parents = [span.parent.span_id if span.parent else None for span in spans]
+        return None in parents and known.issuperset(parents)
 
     def points(self, instrument: str) -> list[object]:
         """Return the data points of one instrument so far."""

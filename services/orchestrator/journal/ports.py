@@ -171,12 +171,7 @@ class EventLog(Protocol):
 
 
 class RunStore(EventLog, Protocol):
-    """Runs, their events and their saved state. Every method is one transaction.
-
-    `is_local` says that no network lies between, which could fall silent.
-    """
-
-    is_local: bool
+    """Runs, their events and their saved state. Every method is one transaction."""
 
     async def admit(self, new: NewRun, terms: LeaseTerms) -> Admission:
         """Insert the run, its first checkpoint and its user message, owned by `terms.owner` with epoch and attempt 1.

@@ -119,10 +119,10 @@ class GroupWriter:
     async def _flush(self, *, everyone: bool) -> None:
         # SQLite's statements run on the loop. Where nobody waits for the commit, the work that said what is written (it
         # calls a tool, and the model with its result) goes first, and what it says next joins.
-        turns = UNHURRIED if self._hurried else 0
-        while turns and not self._awaited.is_set():
+        for _ in range(UNHURRIED if self._hurried else 0):
+            if self._awaited.is_set():
+                break
             await asyncio.sleep(0)
-            turns -= 1
         journals = list(self._touched if everyone else self._hurried)
         everyone = len(journals) == len(self._touched)
         for journal in journals:
@@ -190,8 +190,6 @@ class GroupWriter:
         delay = 0.05
         while True:
             try:
-                if self._store.is_local:
-                    return await self._store.write(writes, self._terms)
                 return await answered_within(self._store.write(writes, self._terms), self._terms.duration)
             except StoreUnavailable:
                 if self._clock.monotonic() + delay > give_up:

@@ -16,7 +16,6 @@ class CallMetrics:
     """Records every logical call once, when it has ended. No tenant is told: a label for each would have no bound."""
 
     def __init__(self, telemetry: Telemetry, scope: str) -> None:
-        self._is_on = telemetry.is_on
         self._duration = telemetry.histogram(scope, names.MODEL_CALL_DURATION)
         self._first_chunk = telemetry.histogram(scope, names.MODEL_TIME_TO_FIRST_CHUNK)
         self._per_chunk = telemetry.histogram(scope, names.MODEL_TIME_PER_OUTPUT_CHUNK)
@@ -31,8 +30,6 @@ class CallMetrics:
         self, request: ModelRequest, call: CallClock, timing: CallTiming, reply: ModelReply | None, shared: Attributes
     ) -> None:
         """Record a call; `shared` is what its span carries as well: operation, provider, model, error if any."""
-        if not self._is_on:
-            return
         served = {key: shared[key] for key in (names.GEN_AI_PROVIDER_NAME, names.GEN_AI_REQUEST_MODEL)}
         self._record_times(call, timing, shared, served)
         if reply is None:

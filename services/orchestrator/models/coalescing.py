@@ -34,12 +34,10 @@ class Coalescer:
     def __init__(self, clock: Clock, limits: Coalescing | None = None) -> None:
         self._clock = clock
         self._limits = limits or Coalescing()
-        # The window under way: its number, its end, how many streams were read in it and in the one before that have
-        # not ended.
-        self._number = 1
+        # When the window under way ends, and the streams that were read in it and in the one before.
         self._ends = 0.0
-        self._seen = 0
-        self._seen_before = 0
+        self._seen: set[StreamReads] = set()
+        self._seen_before: set[StreamReads] = set()
 
     def stream(self) -> StreamReads:
         """Return the place of a stream that is going to be read."""
@@ -50,33 +48,26 @@ class Coalescer:
         limits, now = self._limits, self._clock.monotonic()
         if now >= self._ends:
             # Nothing was read in the last window when more than one has passed.
-            passed = 1 if now < self._ends + limits.window else 2
-            self._seen_before = self._seen if passed == 1 else 0
-            self._seen = 0
-            self._number += passed
+            self._seen_before = self._seen if now < self._ends + limits.window else set()
+            self._seen = set()
             self._ends = now + limits.window
-        if stream.window != self._number:
-            stream.window_before, stream.window = stream.window, self._number
-            self._seen += 1
-        crowd = max(self._seen, self._seen_before) - limits.free
+        self._seen.add(stream)
+        crowd = max(len(self._seen), len(self._seen_before)) - limits.free
         return min(crowd / limits.rate, limits.longest) if crowd > 0 else 0.0
 
     def end(self, stream: StreamReads) -> None:
         """Forget a stream that is read no more, so that those who are left do not pause for it."""
-        windows = (stream.window, stream.window_before)
-        self._seen -= self._number in windows
-        self._seen_before -= self._number - 1 in windows
-        stream.window = stream.window_before = 0
+        self._seen.discard(stream)
+        self._seen_before.discard(stream)
 
 
 class StreamReads:
-    """One stream among those that a Coalescer counts. `window` and `window_before` are the last two it was read in."""
+    """One stream among those that a Coalescer counts."""
 
-    __slots__ = ("_coalescer", "window", "window_before")
+    __slots__ = ("_coalescer",)
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
-        self.window = self.window_before = 0
 
     def pause(self) -> float:
         """Report a read; return for how many seconds the next one should be left, 0 for none."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from services.orchestrator.domain.events import (
     ThinkingDelta,
 )
 from services.orchestrator.domain.run import RunState
-from services.orchestrator.journal.feed import Feed, FeedLimits
+from services.orchestrator.journal.feed import Feed, FeedLimits, Tail
 from services.orchestrator.journal.ports import RunStatus
 from services.orchestrator.streams import follow
 from tests.support.orchestrator_kit import START
@@ -66,39 +66,43 @@ def stream(feed: Feed, **how: Any) -> Any:
     return aclosing(follow(feed, "r1", after=0, **{"hold": None, "heartbeat": HOUR, **how}))
 
 
-@pytest.mark.parametrize("event", [TEXT, ThinkingDelta(text="Hm", model_call_id="c1"), PAUSE, END])
-async def test_what_is_waited_for_leaves_in_the_next_turn_of_the_loop(log: Log, event: Event) -> None:
-    feed = Feed(log, FeedLimits(gather=3600))
+@asynccontextmanager
+async def live(feed: Feed, **how: Any) -> AsyncIterator[tuple[Tail, Any]]:
+    """Follow a run that this process writes."""
     tail = feed.tail("r1")
     tail.open(0)
-    async with stream(feed) as batches:
+    async with stream(feed, **how) as batches:
+        yield tail, batches
+
+
+async def turns() -> None:
+    """Let a reader that was woken come and go."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("event", [TEXT, ThinkingDelta(text="Hm", model_call_id="c1"), PAUSE, END])
+async def test_what_is_waited_for_leaves_in_the_next_turn_of_the_loop(log: Log, event: Event) -> None:
+    async with live(Feed(log, FeedLimits(gather=3600))) as (tail, batches):
         upcoming = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
         tail.publish([told(event, 1)])
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns()
         assert [event.sequence for event in upcoming.result()] == [1]
 
 
 async def test_progress_leaves_in_one_message_with_the_text_behind_it(log: Log) -> None:
-    feed = Feed(log, FeedLimits(gather=3600))
-    tail = feed.tail("r1")
-    tail.open(0)
-    async with stream(feed) as batches:
+    async with live(Feed(log, FeedLimits(gather=3600))) as (tail, batches):
         upcoming = asyncio.ensure_future(anext(batches))
         for event, sequence in ((NOTE, 1), (NOTE, 2), (TEXT, 3)):
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await turns()
             assert not upcoming.done()
             tail.publish([told(event, sequence)])
         assert [event.sequence for event in await upcoming] == [1, 2, 3]
 
 
 async def test_progress_that_no_text_follows_leaves_by_itself(log: Log) -> None:
-    feed = Feed(log, FeedLimits(gather=0.001))
-    tail = feed.tail("r1")
-    tail.open(0)
-    async with stream(feed) as batches:
+    async with live(Feed(log, FeedLimits(gather=0.001))) as (tail, batches):
         for sequence in (1, 2):
             tail.publish([told(NOTE, sequence)])
             assert [event.sequence for event in await anext(batches)] == [sequence]
@@ -106,22 +110,16 @@ async def test_progress_that_no_text_follows_leaves_by_itself(log: Log) -> None:
 
 async def test_a_process_that_ends_does_not_gather(log: Log) -> None:
     feed = Feed(log, FeedLimits(gather=3600))
-    tail = feed.tail("r1")
-    tail.open(0)
-    async with stream(feed) as batches:
+    async with live(feed) as (tail, batches):
         upcoming = asyncio.ensure_future(anext(batches))
         tail.publish([told(NOTE, 1)])
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns()
         feed.close()
         assert [event.sequence for event in await upcoming] == [1]
 
 
 async def test_a_silent_run_has_a_heartbeat_and_a_speaking_one_does_not(log: Log) -> None:
-    feed = Feed(log, FeedLimits(poll=0.001))
-    tail = feed.tail("r1")
-    tail.open(0)
-    async with stream(feed, heartbeat=SOON) as batches:
+    async with live(Feed(log, FeedLimits(poll=0.001)), heartbeat=SOON) as (tail, batches):
         assert await anext(batches) == ()
         assert await anext(batches) == ()
         tail.publish([told(NOTE, 1)])

@@ -40,7 +40,8 @@ async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: 
     run = new.run
     row = new_run_row(new, terms, now)
     # The second of two copies of one request waits here for the first to be admitted or refused.
-    made = await connection.execute(_insert_run(connection), {**row, "lease_ms": terms.milliseconds})
+    inserting = _insert_run(connection.dialect.name)
+    made = await connection.execute(inserting, {**row, "lease_ms": terms.milliseconds})
     if not made.rowcount:
         existing = await _run_of_request(connection, run)
         if existing is None:
@@ -76,12 +77,8 @@ async def admit(connection: SqlConnection, new: NewRun, terms: LeaseTerms, now: 
     return Admission(run=admitted, ownership=ownership, tool_memory=tool_memory)
 
 
-def _insert_run(connection: SqlConnection) -> Insert:
-    return _insert_run_into(connection.dialect.name)
-
-
 @lru_cache
-def _insert_run_into(dialect: str) -> Insert:
+def _insert_run(dialect: str) -> Insert:
     return insert_new_into(dialect, runs).values(lease_until=lease())
 
 

@@ -87,7 +87,7 @@ def insert_new(connection: SqlConnection | Connection, table: Table) -> Insert:
 
 @lru_cache
 def insert_new_into(dialect: str, table: Table) -> Insert:
-    """Return the same by the dialect's name."""
+    """Return what `insert_new` does, for statements that are kept by the dialect's name."""
     if dialect == POSTGRES:
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()

@@ -89,7 +89,6 @@ class SqlRunStore:
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self.is_local = engine.dialect.name == "sqlite"
 
     # --- admission and reading ---------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ _TRANSIENT_CLASSES = ("08", "25", "40", "53", "55", "57")
 async def writing(engine: AsyncEngine, *, urgent: bool = False, relaxed: bool = False) -> AsyncIterator[SqlConnection]:
     """Open a transaction that commits at the end; raise StoreUnavailable when the database does not answer.
 
-    What keeps running runs alive is `urgent`: a burst of new ones must not hold it up. `relaxed` means what it means to
-    `transaction`.
+    What keeps running runs alive is `urgent`: a burst of new ones must not hold it up, and it begins at once. `relaxed`
+    means what it means to `transaction`.
     """
     try:
         async with (

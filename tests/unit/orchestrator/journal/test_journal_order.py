@@ -39,9 +39,7 @@ THINKING = StageChanged(stage=Stage.THINKING, text="Thinking")
 
 
 class Gated:
-    """A run store whose writes wait for a gate, and can be told to fail, or to fall silent as a network does."""
-
-    is_local = False
+    """A run store whose writes wait for a gate, and can be told to fail."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store

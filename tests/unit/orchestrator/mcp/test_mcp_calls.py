@@ -22,7 +22,8 @@ from services.orchestrator.mcp.settings import Credentials, McpSettings, ServerS
 from services.orchestrator.mcp.tool import McpTool
 from services.orchestrator.tools.ports import Resumed, ToolContext, ToolResult
 from tests.support.clock import SequentialIds
-from tests.support.mcp_kit import ANN, MemoryFiles, until
+from tests.support.mcp_kit import ANN, MemoryFiles
+from tests.support.waiting import until
 
 SETTINGS = ServerSettings(name="desk", command="x")
 LISTED = ListedTool(name="order", title="Order", description="d", parameters_json=b'{"type":"object"}')
