@@ -16,10 +16,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 
+from services.chassis.later import Later
 from services.chassis.telemetry import Exporter, Telemetry, TelemetrySettings
 
 
-def open_providers(attributes: Mapping[str, str], settings: TelemetrySettings, *, content: bool = False) -> Telemetry:
+def open_providers(
+    attributes: Mapping[str, str], settings: TelemetrySettings, later: Later, *, content: bool = False
+) -> Telemetry:
     """Return telemetry that exports as `settings` say, for a resource with `attributes`."""
     resource = Resource.create(dict(attributes))
     tracers = TracerProvider(resource=resource)
@@ -35,7 +38,8 @@ def open_providers(attributes: Mapping[str, str], settings: TelemetrySettings, *
         readers.append(reader)
         release.append(close)
     meters = MeterProvider(metric_readers=readers, resource=resource)
-    return Telemetry(tracers, meters, [tracers.shutdown, meters.shutdown, *release], content=content)
+    closing = [later.flush, tracers.shutdown, meters.shutdown, *release]
+    return Telemetry(tracers, meters, closing, content=content, later=later)
 
 
 def _exporters(settings: TelemetrySettings) -> tuple[SpanExporter, MetricExporter, Callable[[], None]]:

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from services.chassis import names
 from services.chassis.health import HealthMonitor, wait_for_health
+from services.chassis.huge_pages import gather_heap
 from services.chassis.interceptors.chain import Chain
 from services.chassis.interceptors.concurrency import Concurrency
 from services.chassis.interceptors.deadline import Deadline
@@ -41,13 +42,18 @@ def _always() -> bool:
     return True
 
 
+async def _at_once() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What a bootstrap's `build` returns: how to register, start, drain and close one service.
 
     `grpc_services` are full names for health and reflection. After `start` the service is SERVING for as long as
-    `serving()` says so. `drain` stops admitting and finishes or hands back what is in progress; `close` releases
-    everything and runs also when `start` failed. A service without gRPC (`grpc_services` empty) opens no server here.
+    `serving()` says so. `loaded` returns when all is there that it loads while it serves already. `drain` stops
+    admitting and finishes or hands back what is in progress; `close` releases everything and runs also when `start`
+    failed. A service without gRPC (`grpc_services` empty) opens no server here.
     """
 
     name: str
@@ -57,6 +63,7 @@ class Service:
     drain: Hook
     close: Hook
     serving: Callable[[], bool] = _always
+    loaded: Hook = _at_once
     # Largest request, where it is more than what every server takes (files that come with a call).
     max_request_bytes: int = 0
 
@@ -81,6 +88,7 @@ class RunningServer:
 
     def __init__(self, service: Service, server: grpc.aio.Server, address: str, monitor: HealthMonitor) -> None:
         self.address = address
+        self.loaded = service.loaded
         self._service = service
         self._server = server
         self._monitor = monitor
@@ -175,6 +183,8 @@ class Listening(Protocol):
 class Running(Protocol):
     """Something that serves and can be stopped."""
 
+    loaded: Hook
+
     async def stop(self, grace: float) -> None: ...
 
 
@@ -182,6 +192,7 @@ class RunningService:
     """A service without a gRPC server of its own, such as one that speaks HTTP."""
 
     def __init__(self, service: Service) -> None:
+        self.loaded = service.loaded
         self._service = service
 
     async def stop(self, grace: float) -> None:
@@ -223,7 +234,9 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
             return 0
         running = launching.result()
         spare_collections()
+        settling = asyncio.create_task(_settle(running), name="settle")
         await stopping
+        settling.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
         await running.stop(ServerLimits().stop_grace)
@@ -231,6 +244,14 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
         stopping.cancel()
         await platform.telemetry.shutdown()
     return 0
+
+
+async def _settle(running: Running) -> None:
+    """Do what is to be done once when everything is loaded that lives as long as the process."""
+    await running.loaded()
+    spare_collections()
+    moved = await asyncio.to_thread(gather_heap)
+    log.debug("settled with %d MiB in huge pages", moved >> 20)
 
 
 def spare_collections() -> None:

@@ -13,6 +13,7 @@ from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
 from opentelemetry.trace import Tracer
 
 from services.chassis import names
+from services.chassis.later import Later, Telling, at_once
 
 
 class Exporter(Enum):
@@ -50,7 +51,8 @@ class Telemetry:
     """A tracer provider and a meter provider, and the instruments made from them by name.
 
     `release` are called in order at the end: the providers' own shutdown, then what their exporters leave open.
-    `content` says whether spans may hold prompts, answers, tool arguments and results.
+    `content` says whether spans may hold prompts, answers, tool arguments and results. `later` is how to tell what
+    nobody waits for.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class Telemetry:
         release: Sequence[Callable[[], None]] = (),
         *,
         content: bool = False,
+        later: Telling = at_once,
     ) -> None:
         self.content = content
+        self.later = later
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
         self._release = tuple(release)
@@ -105,20 +109,21 @@ class Telemetry:
             release()
 
 
-def no_telemetry() -> Telemetry:
+def no_telemetry(release: Sequence[Callable[[], None]] = (), later: Telling = at_once) -> Telemetry:
     """Return telemetry that costs next to nothing and goes nowhere."""
-    return Telemetry(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
+    return Telemetry(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider(), release, later=later)
 
 
 def open_telemetry(service: str, version: str, settings: TelemetrySettings, *, content: bool = False) -> Telemetry:
     """Return providers for `service` that export as `settings` say; the caller ends them with `shutdown`."""
+    later = Later()
     if settings.exporter is Exporter.NONE and not settings.prometheus:
-        return no_telemetry()
+        return no_telemetry([later.flush], later)
     # The SDK is loaded by those who use it: it is a fifth of what a service loads at its start.
     from services.chassis.exporters import open_providers
 
     attributes = {names.SERVICE_NAME: f"proctor.{service}", names.SERVICE_VERSION: version}
-    return open_providers(attributes, settings, content=content)
+    return open_providers(attributes, settings, later, content=content)
 
 
 def capture_content(environ: Mapping[str, str]) -> bool:

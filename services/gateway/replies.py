@@ -11,8 +11,9 @@ from google.protobuf.message import Message
 from proctor.orchestrator.v1 import events_pb2
 from services.gateway.auth import Caller
 from services.gateway.dependencies import Parts
+from services.gateway.projections.native import is_terminal
 from services.gateway.protojson import to_json_bytes
-from services.gateway.sse import EventStream
+from services.gateway.sse import EventStream, Last
 from services.gateway.streams import Batch, Batches
 
 Chunk = Callable[[Sequence[events_pb2.RunEvent]], bytes]
@@ -44,9 +45,9 @@ def stream_reply(chunks: AsyncGenerator[bytes], parts: Parts, caller: Caller, *,
 
 
 async def chunked(batches: Batches, chunk: Chunk) -> AsyncGenerator[bytes]:
-    """Yield each batch as one chunk; an empty chunk is left out."""
+    """Yield each batch as one chunk, the terminal event's as the last; an empty chunk is left out."""
     async with aclosing(batches):
         async for batch in batches:
             data = chunk(batch)
             if data:
-                yield data
+                yield Last(data) if is_terminal(batch[-1]) else data

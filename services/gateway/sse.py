@@ -22,6 +22,10 @@ HEADERS = {
 }
 
 
+class Last(bytes):
+    """The chunk that ends a stream: it leaves in one write with the response's end, and nothing is read after it."""
+
+
 def data(frame: Mapping[str, Any]) -> bytes:
     """Return a frame as an event without a name."""
     return b"data: %s\n\n" % dumps(frame)
@@ -59,29 +63,32 @@ class EventStream(StreamingResponse):
             pipe = _Pipe(send, self._keepalive.total_seconds())
             watching = [asyncio.create_task(_watch(receive, stop))] if self._watch_client else []
             try:
-                stopped = await self._sent(pipe, stop)
-                if not stop.client_left:
-                    await pipe.end(self._farewell if stopped else b"")
+                last = await self._sent(pipe, stop)
+                if last is not None and not stop.client_left:
+                    await pipe.end(last)
             finally:
                 await pipe.close(*watching)
 
-    async def _sent(self, pipe: _Pipe, stop: _Stop) -> bool:
-        """Send the chunks; return whether they were stopped before they came to their end."""
+    async def _sent(self, pipe: _Pipe, stop: _Stop) -> bytes | None:
+        """Send the chunks; return what the response is still to end with, the farewell when they were stopped."""
         try:
             async with stop.limit:
                 for ending in self._until:
                     ending.tell(stop)
                 async for chunk in self._chunks:
+                    if isinstance(chunk, Last):
+                        await pipe.end(chunk)
+                        return None
                     await pipe.send(chunk)
         except TimeoutError:
             if not stop.limit.expired():
                 raise
-            return True
+            return self._farewell
         finally:
             stop.called = True
             for ending in self._until:
                 ending.forget(stop)
-        return False
+        return b""
 
 
 class _Stop:

@@ -109,6 +109,7 @@ async def build(settings: Settings, platform: Platform) -> Service:
         register=orchestrator.servicers.register,
         grpc_services=GRPC_SERVICES,
         start=orchestrator.start,
+        loaded=orchestrator.loaded,
         drain=orchestrator.drain,
         close=orchestrator.close,
     )
@@ -176,8 +177,10 @@ class _Orchestrator:
         clock, ids = platform.clock, platform.ids
         tracer = platform.telemetry.tracer(SCOPE)
         metrics = RunMetrics(platform.telemetry)
+        later = platform.telemetry.later
         self._database, self._channels, self._models = database, channels, models
         self._background = _Background()
+        self._loading: list[asyncio.Task[None]] = []
         artifacts = Artifacts(
             records=database.artifacts,
             blobs=blobs,
@@ -226,6 +229,7 @@ class _Orchestrator:
                 settings.result_characters,
                 content=platform.telemetry.content,
                 consultant=consultant,
+                later=later,
             ),
             parallel_calls=settings.parallel_calls,
         )
@@ -249,7 +253,7 @@ class _Orchestrator:
                 ids=ids,
             ),
         )
-        offers = Offers(toolbox, settings.max_tools)
+        offers = Offers(toolbox, settings.max_tools, later)
         self._embeddings = EmbeddingClassifier(others.embedder)
         means = Means(
             preparer=Preparer(
@@ -284,6 +288,7 @@ class _Orchestrator:
             metrics=metrics,
             clock=clock,
             ids=ids,
+            later=later,
         )
         terms = LeaseTerms(owner=ids.new(), duration=settings.lease, reader=READER)
         streams = StreamMetrics(platform.telemetry)
@@ -357,14 +362,21 @@ class _Orchestrator:
     async def start(self) -> None:
         await self._models.start()
         await self._journals.start()
+        # The encoding's tables take half a second, the model client as long; it must not happen inside a run.
+        self._loading = [
+            asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
+            asyncio.create_task(asyncio.to_thread(self._models.load), name="model client"),
+        ]
         self._background.tasks = [
+            *self._loading,
             asyncio.create_task(self._reconciler.run(), name="reconciler"),
             asyncio.create_task(self._upkeep.run(), name="upkeep"),
-            # Loading the encoding's tables takes half a second; it must not happen inside a run.
-            asyncio.create_task(asyncio.to_thread(warm_up), name="token tables"),
             asyncio.create_task(self._mcp.watch(), name="MCP servers"),
             asyncio.create_task(self._opened.watch(), name="databases and HTTP services"),
         ]
+
+    async def loaded(self) -> None:
+        await asyncio.wait(self._loading)
 
     async def drain(self) -> None:
         self._runs.drain()

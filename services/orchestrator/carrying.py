@@ -14,6 +14,7 @@ from opentelemetry.trace import Span, StatusCode, Tracer
 
 from services.chassis import names
 from services.chassis.canonical import canonical_json
+from services.chassis.later import Telling, at_once
 from services.orchestrator import outcomes
 from services.orchestrator.checks import ArgumentsRefused, validate_arguments
 from services.orchestrator.consent import Continued, Granted
@@ -29,11 +30,11 @@ from services.orchestrator.domain.events import (
     ToolCallStarted,
     ToolStatus,
 )
-from services.orchestrator.domain.messages import Evidence
+from services.orchestrator.domain.messages import Evidence, ToolCall
 from services.orchestrator.domain.state import Pending
 from services.orchestrator.execution import Executor, ToolOverdue
 from services.orchestrator.guardrails.framing import tool_result
-from services.orchestrator.leading import Leading
+from services.orchestrator.leading import Leading, is_leading
 from services.orchestrator.leg import Leg
 from services.orchestrator.metrics import RunMetrics
 from services.orchestrator.surroundings import Consulting, mentioned
@@ -85,12 +86,14 @@ class Carrying:
         *,
         content: bool = False,
         consultant: Consultant | None = None,
+        later: Telling = at_once,
     ) -> None:
         self._executor = executor
         self._tracer = tracer
         self._metrics = metrics
         self._content = content
         self._consultant = consultant
+        self._later = later
         self._result_characters = result_characters
 
     async def execute(
@@ -115,7 +118,7 @@ class Carrying:
                 self.settle(leg, pending, ToolStatus.INVALID, text)
                 return None
             arguments_json, note = edited, outcomes.edited(definition.name, edited)
-        goes_on = resumed is not None or (pending.started and isinstance(entry.tool, Leading))
+        goes_on = resumed is not None or (pending.started and is_leading(entry.tool))
         pending = replace(
             pending, started=True, pause_kind=None, questions_json=b"", tool_state=b"", edited_json=edited
         )
@@ -127,7 +130,7 @@ class Carrying:
         elif facts:
             leg.begin_to_read(started)
         begun = leg.clock.monotonic()
-        if isinstance(entry.tool, Leading):
+        if is_leading(entry.tool):
             led = await self._lead(leg, entry.tool, arguments, pending)
             if led is None:
                 return None  # it waits: the call stays open
@@ -137,22 +140,26 @@ class Carrying:
         if result.questions is not None:
             return result.questions
         took = timedelta(seconds=leg.clock.monotonic() - begun)
-        self._metrics.tool(definition.name, status.name.lower(), took / timedelta(seconds=1))
-        _log.info(
-            "tool finished",
-            extra={
-                "event": names.EVENT_TOOL_FINISHED,
-                "run_id": leg.spec.run_id,
-                "call_id": pending.call.call_id,
-                "tool": definition.name,
-                "outcome": status.name.lower(),
-                "seconds": took / timedelta(seconds=1),
-            },
-        )
+        self._later(self._tell, leg.spec.run_id, pending.call, status, took)
         if status is ToolStatus.COMPLETED:
             leg.dedup.completed(definition, pending.call.arguments_json)
         await self._deliver(leg, pending, status, result, note, took, turn, definition)
         return None
+
+    def _tell(self, run_id: str, call: ToolCall, status: ToolStatus, took: timedelta) -> None:
+        outcome, seconds = status.name.lower(), took / timedelta(seconds=1)
+        self._metrics.tool(call.name, outcome, seconds)
+        _log.info(
+            "tool finished",
+            extra={
+                "event": names.EVENT_TOOL_FINISHED,
+                "run_id": run_id,
+                "call_id": call.call_id,
+                "tool": call.name,
+                "outcome": outcome,
+                "seconds": seconds,
+            },
+        )
 
     async def _run(
         self, leg: Leg, tool: Tool, arguments: Mapping[str, Any], pending: Pending, resumed: Resumed | None

@@ -32,6 +32,7 @@ Convert = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
+_ZERO = timedelta()
 
 
 def to_pb(value: Any, message: type[P]) -> P:
@@ -77,10 +78,10 @@ def since_epoch(at: datetime) -> tuple[int, int]:
 
 
 def duration(delta: timedelta) -> Duration:
-    """Return a timedelta as a Duration."""
-    message = Duration()
-    message.FromTimedelta(delta)
-    return message
+    """Return a timedelta as a Duration; both parts have its sign. Every event of a call has some, as with times."""
+    past = delta if delta >= _ZERO else -delta
+    seconds, nanos = past.days * 86_400 + past.seconds, past.microseconds * 1000
+    return Duration(seconds=seconds, nanos=nanos) if past is delta else Duration(seconds=-seconds, nanos=-nanos)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class Consents:
             leg.progress.settle(replace(pending, deadline=record.deadline, announced=True))
             # With the state that says so, in one piece: a crash in between would tell of it twice. Mostly the pause
             # comes right behind it, and takes it along.
-            leg.save(_asked(pending, record, parameters_json), patient=True)
+            leg.save_soon(_asked(pending, record, parameters_json))
         return Waiting()
 
     async def _request(

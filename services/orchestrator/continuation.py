@@ -65,6 +65,26 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         branch.saved_messages = len(branch.messages)
         branches.append(pb.BranchV1(step_id=step_id, **_place(branch)))
     state = pb.StateV1(
+        attempt=progress.attempt,
+        sequence=progress.sequence,
+        traceparent=progress.traceparent,
+        paused_at=timestamp(progress.paused_at) if progress.paused_at else None,
+        branches=branches,
+        **_place(progress),
+    )
+    asks = any(pending.tool_state for pending in progress.pending)
+    reader = MIN_READER_OF_BRANCHES if branches or asks else MIN_READER
+    head = pb.Continuation(min_reader=reader, saved_at=timestamp(now), v1=state)
+    if progress.fixed is None or progress.fixed[0] is not spec:
+        progress.fixed = (spec, _fixed(spec))
+    # Two encoded messages behind each other are one that has the fields of both.
+    content = progress.fixed[1] + head.SerializeToString()
+    return Checkpoint(head=content, min_reader=reader, new_segments=tuple(new))
+
+
+def _fixed(spec: RunSpec) -> bytes:
+    """Return the part of a head that stays the same for as long as the spec does."""
+    state = pb.StateV1(
         principal=pb.PrincipalV1(
             tenant=spec.principal.tenant,
             user=spec.principal.user,
@@ -76,26 +96,17 @@ def encode(spec: RunSpec, progress: Progress, now: datetime) -> Checkpoint:
         sampling=to_pb(spec.sampling, agent_pb2.Sampling),
         output=to_pb(spec.output, agent_pb2.OutputFormat),
         budget=to_pb(spec.budget, agent_pb2.Budget),
-        attempt=progress.attempt,
-        sequence=progress.sequence,
-        traceparent=progress.traceparent,
         unattended=spec.unattended,
         on_retraction=int(spec.on_retraction),
         client_tools_end_run=spec.client_tools_end_run,
         tool_choice=spec.tool_choice,
         sources=spec.sources,
-        paused_at=timestamp(progress.paused_at) if progress.paused_at else None,
         attachments=spec.attachments,
         answer_message_id=spec.answer_message_id,
         user_message_id=spec.user_message_id,
         instructions=spec.instructions,
-        branches=branches,
-        **_place(progress),
     )
-    asks = any(pending.tool_state for pending in progress.pending)
-    reader = MIN_READER_OF_BRANCHES if branches or asks else MIN_READER
-    head = pb.Continuation(min_reader=reader, run_id=spec.run_id, saved_at=timestamp(now), v1=state)
-    return Checkpoint(head=head.SerializeToString(), min_reader=reader, new_segments=tuple(new))
+    return pb.Continuation(run_id=spec.run_id, v1=state).SerializeToString()
 
 
 def decode(head: bytes, segments: Mapping[bytes, bytes]) -> tuple[RunSpec, Progress]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from services.orchestrator.leg import Leg
-from services.orchestrator.tools.ports import ToolResult
+from services.orchestrator.tools.ports import Tool, ToolResult, implements
 
 
 @runtime_checkable
@@ -19,3 +19,8 @@ class Leading(Protocol):
         What stops the whole run is raised, everything else is a result.
         """
         ...
+
+
+def is_leading(tool: Tool) -> TypeGuard[Leading]:
+    """Whether the tool leads an agent. For hot paths, as `is_conditional`."""
+    return implements(type(tool), Leading)

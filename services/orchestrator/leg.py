@@ -131,9 +131,13 @@ class Leg:
         """Record `facts` together with a checkpoint."""
         await self.journal.fact(*facts, checkpoint=self.checkpoint(), step_id=self.step_id)
 
-    def save(self, *facts: Fact, patient: bool = False) -> None:
-        """Record `facts` together with a checkpoint, without waiting for the disk; `patient`: with what comes next."""
-        self.journal.save(self.checkpoint(), *facts, step_id=self.step_id, patient=patient)
+    def save(self, *facts: Fact) -> None:
+        """Record `facts` together with a checkpoint, without waiting for the disk."""
+        self.journal.save(self.checkpoint(), *facts, step_id=self.step_id)
+
+    def save_soon(self, *facts: Fact) -> None:
+        """Do as `save` does, with what comes next: the checkpoint is made then."""
+        self.journal.save_soon(self.checkpoint, *facts, step_id=self.step_id)
 
     async def record(self, *facts: Fact) -> None:
         """Record `facts` without a checkpoint, and return once they are committed."""

@@ -88,7 +88,7 @@ class Loop:
         # does or asks is committed behind it, and until then nothing has happened that must be remembered.
         calling = StageChanged(stage=Stage.CALLING_TOOLS, text=_calling(reply))
         proposed = [ToolCallProposed(call=call, round=progress.round) for call in reply.tool_calls]
-        leg.save(calling, spoken.finished, *proposed, patient=True)
+        leg.save_soon(calling, spoken.finished, *proposed)
         return None
 
     async def _silent(self, leg: Leg, spoken: Spoken) -> None:
@@ -134,7 +134,7 @@ class Loop:
         progress.phase = Phase.ROUND_START
         # Effects were saved when they happened; what this adds is read again after a crash. The next call's first event
         # takes it along.
-        leg.save(patient=True)
+        leg.save_soon()
         return None
 
 

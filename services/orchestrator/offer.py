@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.chassis import names
 from services.chassis.errors import FieldViolation, InvalidRequest
 from services.chassis.identity import Principal
+from services.chassis.later import Telling, at_once
 from services.orchestrator.agents.exposure import expose
 from services.orchestrator.checks import check_schema
 from services.orchestrator.domain.agent import Agent, AgentType, ToolBinding, ToolPolicy
@@ -41,9 +43,10 @@ class Offer:
 class Offers:
     """Decides what is offered. A tool whose dependency is missing does not exist for the model."""
 
-    def __init__(self, toolbox: Toolbox, max_tools: int) -> None:
+    def __init__(self, toolbox: Toolbox, max_tools: int, later: Telling = at_once) -> None:
         self._toolbox = toolbox
         self._max_tools = max_tools
+        self._later = later
 
     def _fixed(self, own: set[str]) -> set[str]:
         """Return which of the suite's own tools always stay: all, unless they leave little place for others."""
@@ -104,10 +107,7 @@ class Offers:
         always = self._fixed({tool.name for tool in offered} - narrowable) | {tool_choice}
         tools, left_out = narrow(everything, question, self._max_tools, always)
         withheld |= dict.fromkeys(left_out, "more tools than the model takes, and less relevant to the question")
-        _log.info(
-            "tools offered",
-            extra={"event": names.EVENT_RUN_TOOLS, "offered": [t.name for t in tools], "withheld": withheld},
-        )
+        self._later(_tell, tools, withheld)
         return Offer(
             tools=tools,
             # Tools that are bound to an agent which fetches its sources itself read those and no others.
@@ -128,6 +128,11 @@ class Offers:
             instructions="\n\n".join(each.instructions for each in found if each.instructions),
             notices=tuple(notice for each in found for notice in each.notices),
         )
+
+
+def _tell(tools: tuple[ToolSpec, ...], withheld: Mapping[str, str]) -> None:
+    offered = [tool.name for tool in tools]
+    _log.info("tools offered", extra={"event": names.EVENT_RUN_TOOLS, "offered": offered, "withheld": withheld})
 
 
 def _with_others(own: tuple[Tool, ...], others: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -16,6 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from services.chassis import names
 from services.chassis.clock import Clock, Ids
 from services.chassis.errors import ServiceError
+from services.chassis.later import Telling, at_once
 from services.chassis.logs import bound
 from services.orchestrator.consent import Consents
 from services.orchestrator.context.room import result_limit
@@ -106,6 +107,7 @@ class Runner:
         metrics: RunMetrics,
         clock: Clock,
         ids: Ids,
+        later: Telling = at_once,
     ) -> None:
         self._strategies = strategies
         self._consents = consents
@@ -114,6 +116,7 @@ class Runner:
         self._metrics = metrics
         self._clock = clock
         self._ids = ids
+        self._later = later
 
     async def lead(
         self,
@@ -161,7 +164,7 @@ class Runner:
             if start.cause:
                 self._resumed(leg, start.cause)
             else:
-                _tell_started(leg.spec)
+                self._later(_tell_started, leg.spec)
             end, reply = await self._strategies[leg.spec.agent.type].run(leg)
             match end:
                 case LoopEnd.ANSWERED:
@@ -220,7 +223,7 @@ class Runner:
         paused_at, leg.progress.paused_at = leg.progress.paused_at, None
         paused = max(self._clock.now() - paused_at, timedelta()) if paused_at else timedelta()
         leg.journal.resumed(RunResumed(paused=paused, cause=cause))
-        _log.info("run resumed", extra={"event": names.EVENT_RUN_RESUMED, "run_id": leg.spec.run_id, "cause": cause})
+        self._later(_tell, "run resumed", names.EVENT_RUN_RESUMED, leg.spec.run_id, {"cause": cause})
 
     async def _pause(self, leg: Leg) -> LegEnd:
         pending = leg.progress.pending_calls()
@@ -236,7 +239,7 @@ class Runner:
             usage=leg.progress.spent.usage,
             release=True,
         )
-        _log.info("run paused", extra={"event": names.EVENT_RUN_PAUSED, "run_id": leg.spec.run_id})
+        self._later(_tell, "run paused", names.EVENT_RUN_PAUSED, leg.spec.run_id, {})
         return LegEnd.PAUSED
 
     # --- the one terminal event -----------------------------------------------------------------------------------
@@ -292,15 +295,8 @@ class Runner:
         stored = messages if leg.spec.conversation_id else ()
         memory = leg.dedup.remember()
         await leg.journal.finish(event, messages=stored, tool_memory=memory.encode() if memory else None)
-        _log.info(
-            "run ended",
-            extra={
-                "event": names.EVENT_RUN_COMPLETED,
-                "run_id": leg.spec.run_id,
-                "outcome": type(event).__name__,
-                "reason": failure,
-            },
-        )
+        fields = {"outcome": type(event).__name__, "reason": failure}
+        self._later(_tell, "run ended", names.EVENT_RUN_COMPLETED, leg.spec.run_id, fields)
 
     async def _withdraw(self, leg: Leg) -> None:
         """Withdraw open requests; a service that does not answer must not keep the run from ending."""
@@ -350,16 +346,12 @@ class Runner:
 
 
 def _tell_started(spec: RunSpec) -> None:
-    _log.info(
-        "run started",
-        extra={
-            "event": names.EVENT_RUN_STARTED,
-            "run_id": spec.run_id,
-            "conversation_id": spec.conversation_id,
-            "agent": spec.agent.name,
-            "model": spec.model,
-        },
-    )
+    fields = {"conversation_id": spec.conversation_id, "agent": spec.agent.name, "model": spec.model}
+    _tell("run started", names.EVENT_RUN_STARTED, spec.run_id, fields)
+
+
+def _tell(what: str, event: str, run_id: str, fields: Mapping[str, str]) -> None:
+    _log.info(what, extra={"event": event, "run_id": run_id, **fields})
 
 
 def _traceparent(leg: Leg) -> str:

@@ -80,10 +80,13 @@ class FakeJournal:
         self.events.append(event)
         self.last_sequence += 1
 
-    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "", patient: bool = False) -> None:
+    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "") -> None:
         self.events += events
         self.last_sequence += len(events)
         self.checkpoints.append(checkpoint)
+
+    def save_soon(self, draw: Callable[[], Checkpoint], *events: Event, step_id: str = "") -> None:
+        self.save(draw(), *events, step_id=step_id)
 
     def begin_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
         if self.cancelled_by:

@@ -39,7 +39,7 @@ class StepJournal(FakeJournal):
         self.tagged.append((step_id, event))
         super().delta(event, step_id)
 
-    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "", patient: bool = False) -> None:
+    def save(self, checkpoint: Checkpoint, *events: Event, step_id: str = "") -> None:
         self.tagged += [(step_id, event) for event in events]
         super().save(checkpoint, *events, step_id=step_id)
 

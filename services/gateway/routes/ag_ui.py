@@ -16,7 +16,7 @@ from services.gateway.problems import problem_of
 from services.gateway.projections import ag_ui
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key
-from services.gateway.sse import data
+from services.gateway.sse import Last, data
 from services.gateway.streams import Batches
 
 router = APIRouter(prefix="/v1/ag-ui", tags=["ui"])
@@ -57,11 +57,12 @@ async def _events(state: ag_ui.State, batches: Batches) -> AsyncGenerator[bytes]
                 for event in batch:
                     state, frames = ag_ui.fold(state, event)
                     lines += map(data, frames)
+                if state.ended:
+                    yield Last(b"".join(lines))
+                    return
                 if lines:
                     yield b"".join(lines)
-                if state.ended:
-                    break
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last event
         problem = problem_of(error)
         last = {"type": "RUN_ERROR", "message": problem.detail, "code": problem.reason}
-        yield data(last)
+        yield Last(data(last))

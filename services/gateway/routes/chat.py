@@ -19,7 +19,7 @@ from services.gateway.projections import chat_completions as chat
 from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id
-from services.gateway.sse import data
+from services.gateway.sse import Last, data
 from services.gateway.streams import Batches
 from services.gateway.waiting import abandoned, while_connected
 
@@ -103,11 +103,11 @@ async def _chunks(state: chat.State, batches: Batches) -> AsyncGenerator[bytes]:
                     state, frames = chat.fold(state, event)
                     lines += map(data, frames)
                 if state.ended:
-                    yield b"".join((*lines, DONE))
+                    yield Last(b"".join((*lines, DONE)))
                     return
                 if lines:
                     yield b"".join(lines)
         last = chat.unfinished(state)[1]
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
         last = [{"error": error_object(problem_of(error))}]
-    yield b"".join((*map(data, last), DONE))
+    yield Last(b"".join((*map(data, last), DONE)))

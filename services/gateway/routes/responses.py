@@ -29,6 +29,7 @@ from services.gateway.projections.response_state import State, response
 from services.gateway.protojson import dumps
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key, idempotent, request_id, run_of
+from services.gateway.sse import Last
 from services.gateway.streams import Batch, Batches
 from services.gateway.waiting import abandoned, while_connected
 
@@ -179,12 +180,13 @@ async def _events(state: State, batches: Batches, *, after: int) -> AsyncGenerat
             async for batch in batches:
                 state, frames = _fold_batch(state, batch)
                 chunk = b"".join(_sse(frame) for frame in frames if frame["sequence_number"] > after)
+                if state.ended:
+                    yield Last(chunk)
+                    return
                 if chunk:
                     yield chunk
-                if state.ended:
-                    break
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last event
-        yield _error_frame(problem_of(error), state.number)
+        yield Last(_error_frame(problem_of(error), state.number))
 
 
 def _fold_batch(state: State, batch: Any) -> tuple[State, list[dict[str, Any]]]:

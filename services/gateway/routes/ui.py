@@ -20,7 +20,7 @@ from services.gateway.problems import problem_of
 from services.gateway.projections import ui_messages as ui
 from services.gateway.replies import opened, stream_reply
 from services.gateway.routes.runs import bound_to_key
-from services.gateway.sse import EventStream, data
+from services.gateway.sse import EventStream, Last, data
 from services.gateway.streams import Batches
 
 router = APIRouter(prefix="/v1/ui/chat", tags=["ui"])
@@ -97,11 +97,11 @@ async def _chunks(state: ui.State, batches: Batches) -> AsyncGenerator[bytes]:
                     state, frames = ui.fold(state, event)
                     lines += map(data, frames)
                 if state.ended:
-                    yield b"".join((*lines, DONE))
+                    yield Last(b"".join((*lines, DONE)))
                     return
                 if lines:
                     yield b"".join(lines)
         last = ui.finish(state)
     except Exception as error:  # noqa: BLE001  # the response has begun: the failure can only be its last chunk
         last = [{"type": "error", "errorText": problem_of(error).detail}]
-    yield b"".join((*map(data, last), DONE))
+    yield Last(b"".join((*map(data, last), DONE)))

@@ -104,7 +104,8 @@ class Progress:
 
     `messages` is what the model reads, `turn_start` the index of this turn's user message. `next_call_id` is the id
     that the next model call will have, known before it begins so that its text can be withdrawn. `saved_messages` and
-    `saved_evidence` count what stands in `segments` already: the rest is written with the next checkpoint.
+    `saved_evidence` count what stands in `segments` already: the rest is written with the next checkpoint. `fixed` is
+    the spec as the last checkpoint had it, encoded.
     `branches` are steps that work beside the run's own loop, by id: each has messages, calls and a place of its own,
     and shares the evidence.
     """
@@ -130,6 +131,7 @@ class Progress:
     segments: list[SegmentRef] = field(default_factory=list)
     saved_messages: int = 0
     saved_evidence: int = 0
+    fixed: tuple[RunSpec, bytes] | None = None
     branches: dict[str, Progress] = field(default_factory=dict)
 
     def replace_messages(self, messages: Sequence[Message], turn_start: int) -> None:

@@ -133,6 +133,8 @@ class RunJournal:
         # A checkpoint ends it: whoever takes the run over looks at what comes after.
         self.announced = False
         self._queue = Queue()
+        # The last one that waits with a checkpoint which is still to be made.
+        self._undrawn: Entry | None = None
         # What was shown before the writer came for it, and how many barriers are on their way.
         self._ready: list[Piece] = []
         self._barriers = 0
@@ -177,6 +179,8 @@ class RunJournal:
         if not self.is_open:
             return
         if isinstance(event, _DELTAS):
+            # What a model says changes the state only at its end, when what it said is told.
+            self._draw()
             was_empty = not self._queue.items
             is_first = self._queue.add_text(event, step_id) != self._last_text
             if not is_first:
@@ -236,15 +240,23 @@ class RunJournal:
             )
         )
 
-    def save(self, checkpoint: Checkpoint, *events: Fact, step_id: str = "", patient: bool = False) -> None:
+    def save(self, checkpoint: Checkpoint, *events: Fact, step_id: str = "") -> None:
         """Record `events` with a checkpoint without waiting: for state that a crash may cost, since it is made again.
 
-        Later facts are committed after it, so whoever awaits one of those has this too. `patient` leaves it for a
-        moment to the commit that probably comes next.
+        Later facts are committed after it, so whoever awaits one of those has this too.
         """
         if self.is_open:
-            entry = Entry(events=all_well_formed(events), step_id=step_id, checkpoint=checkpoint)
-            self._post(entry, Haste.PATIENT if patient else Haste.SOON)
+            self._post(Entry(events=all_well_formed(events), step_id=step_id, checkpoint=checkpoint))
+
+    def save_soon(self, draw: Callable[[], Checkpoint], *events: Fact, step_id: str = "") -> None:
+        """Do as `save` does, but leave it for a moment to the commit that probably comes next.
+
+        `draw` returns the checkpoint and is called when that commit begins or the next text comes, and not at all when
+        a later checkpoint is committed with it. The work goes on meanwhile, and may send a model's request: wherever it
+        waits, its state fits what it has recorded, for steps side by side are saved in the middle of each other.
+        """
+        if self.is_open:
+            self._post(Entry(events=all_well_formed(events), step_id=step_id, draw=draw), Haste.PATIENT)
 
     def begin_to_read(self, event: ToolCallStarted, step_id: str = "") -> None:
         """Record without waiting that a call begins which only reads: whether it began makes no difference later.
@@ -315,10 +327,24 @@ class RunJournal:
     # --- for the writer ----------------------------------------------------------------------------------------
 
     def _post(self, entry: Entry, haste: Haste = Haste.SOON) -> None:
-        if entry.checkpoint is not None:
+        if entry.checkpoint is not None or entry.draw is not None:
             self.announced = False
+            # One that may be refused replaces none.
+            if not entry.guarded:
+                self._replace_undrawn(entry)
         self._queue.items.append(entry)
         self._writer.touched(self, haste)
+
+    def _replace_undrawn(self, entry: Entry) -> None:
+        """Make one checkpoint where two would be committed together."""
+        if self._undrawn is not None:
+            self._undrawn.draw = None
+        self._undrawn = entry
+
+    def _draw(self) -> None:
+        if self._undrawn is not None:
+            self._undrawn.drawn()
+            self._undrawn = None
 
     def _check_open(self) -> None:
         if self._lost is not None:
@@ -432,7 +458,7 @@ class RunJournal:
             reserved_until=last + self._block if short else self._reserved,
             events=events,
             guarded=entry.guarded,
-            checkpoint=entry.checkpoint,
+            checkpoint=entry.drawn(),
             state=entry.state,
             pending=entry.pending,
             usage=entry.usage,

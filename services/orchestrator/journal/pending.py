@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from services.orchestrator.domain.events import (
@@ -77,18 +78,29 @@ class Text:
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One atomic piece to be written: facts with what belongs to them. `done` is told the last sequence."""
+    """One atomic piece to be written: facts with what belongs to them. `done` is told the last sequence.
+
+    `draw` returns a checkpoint that is still to be made.
+    """
 
     events: tuple[Event, ...] = ()
     step_id: str = ""
     guarded: bool = False
     checkpoint: Checkpoint | None = None
+    draw: Callable[[], Checkpoint] | None = None
     state: RunState | None = None
     pending: tuple[PendingCall, ...] | None = None
     usage: Usage | None = None
     ending: Ending | None = None
     release: bool = False
     done: asyncio.Future[int] | None = None
+
+    def drawn(self) -> Checkpoint | None:
+        """Return the checkpoint, made now if it was still to be made."""
+        if self.draw is not None:
+            draw, self.draw = self.draw, None
+            self.checkpoint = draw()
+        return self.checkpoint
 
 
 @dataclass(slots=True)

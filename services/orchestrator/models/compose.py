@@ -59,11 +59,14 @@ class Models:
     async def start(self) -> None:
         """Read users' models and begin to watch for changes."""
         self.tasks.append(asyncio.create_task(self.operators.watch(), name="models file"))
-        if self.operators.has_endpoints:
-            self.tasks.append(asyncio.create_task(asyncio.to_thread(load_client), name="model client"))
         if self.own is not None:
             await self.own.refresh()
             self.tasks.append(asyncio.create_task(self.own.watch(), name="users' models"))
+
+    def load(self) -> None:
+        """Load what the first call would have to wait for; takes part of a second."""
+        if self.operators.has_endpoints:
+            load_client()
 
     async def close(self) -> None:
         """Stop watching and close every connection."""

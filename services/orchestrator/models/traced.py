@@ -40,6 +40,7 @@ class Traced:
         self._inner = inner
         self._tracer = telemetry.tracer(__name__)
         self._content = telemetry.content
+        self._later = telemetry.later
         self._metrics = CallMetrics(telemetry, __name__)
         self._clock = clock
         self._describe = describe
@@ -69,7 +70,7 @@ class Traced:
             raise
         finally:
             timing = timing or call.timing()
-            self._tell(request, call, timing, span, reply, error)
+            self._later(self._tell, request, call, timing, span, reply, error)
         if reply is not None:
             yield replace(reply, timing=timing)
 

@@ -203,16 +203,17 @@ class Tailored(Protocol):
 
 def is_conditional(tool: Tool) -> TypeGuard[Conditional]:
     """Whether the tool says for whom it is there. For hot paths: to look for a protocol's methods is slow."""
-    return _implements(type(tool), Conditional)
+    return implements(type(tool), Conditional)
 
 
 def is_tailored(tool: Tool) -> TypeGuard[Tailored]:
     """Whether the tool looks different to different principals. For hot paths, as `is_conditional`."""
-    return _implements(type(tool), Tailored)
+    return implements(type(tool), Tailored)
 
 
 @lru_cache
-def _implements(kind: type, protocol: type) -> bool:
+def implements(kind: type, protocol: type) -> bool:
+    """Whether a class has the methods of a protocol that is checkable at runtime; looked up once."""
     return issubclass(kind, protocol)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from services.gateway.ending import Ending
 from services.gateway.settings import Settings
-from services.gateway.sse import HEADERS, KEEPALIVE, EventStream
+from services.gateway.sse import HEADERS, KEEPALIVE, EventStream, Last
 
 KEPT = Settings().keepalive
 LEFT = {"type": "http.disconnect"}
@@ -44,6 +44,7 @@ class Client:
         self.reads.set()
         self.sent: list[bytes] = []
         self.started = self.finished = False
+        self.messages_sent = 0
 
     async def receive(self) -> Any:
         return await self.messages.get()
@@ -53,6 +54,7 @@ class Client:
         if message["type"] == "http.response.start":
             self.started = True
             return
+        self.messages_sent += 1
         if message["body"]:
             self.sent.append(message["body"])
         self.finished = not message["more_body"]
@@ -144,6 +146,30 @@ async def test_a_stream_that_ends_is_not_ended_again() -> None:
     lapsed.set()
     await settle()
     assert client.taken() == [b"data: 1\n\n"]
+
+
+async def test_the_last_chunk_leaves_with_the_end_and_nothing_is_read_after_it() -> None:
+    source, client = Source(), Client()
+    serving = stream(source, client, farewell=b"data: bye\n\n")
+    for chunk in (b"data: 1\n\n", Last(b"data: 2\n\n"), b"data: 3\n\n"):
+        source.queue.put_nowait(chunk)
+    await serving
+    assert client.taken() == [b"data: 1\n\n", b"data: 2\n\n"]
+    assert client.finished
+    assert client.messages_sent == 2
+    assert source.closed
+
+
+async def test_a_client_that_does_not_read_the_last_chunk_and_leaves_holds_nothing() -> None:
+    source, client = Source(), Client()
+    serving = stream(source, client)
+    await settle()
+    client.reads.clear()
+    source.queue.put_nowait(Last(b"data: 1\n\n"))
+    await settle()
+    client.messages.put_nowait(LEFT)
+    await serving
+    assert source.closed
 
 
 async def test_a_client_that_leaves_ends_the_stream_without_a_word() -> None:

@@ -188,15 +188,80 @@ async def test_text_before_an_awaited_fact_is_shown_with_it(here: Replica, gated
     assert decoded(await later) == [answer(" two"), THINKING]
 
 
-async def test_what_is_patient_is_committed_with_what_follows(here: Replica, gated: Gated) -> None:
+class Drawn:
+    """Makes checkpoints that tell how many were made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> Checkpoint:
+        self.count += 1
+        return Checkpoint(head=b"%d" % self.count, min_reader=1)
+
+
+async def test_what_is_saved_soon_is_committed_with_what_follows_and_its_checkpoint(
+    here: Replica, gated: Gated
+) -> None:
     journal = await started(here)
-    state = Checkpoint(head=b"asked", min_reader=1)
+    draw = Drawn()
     await journal.fact(THINKING)
-    journal.save(state, Notice(code="asked", text="Allow?"), patient=True)
+    journal.save_soon(draw, Notice(code="asked", text="Allow?"))
     for _ in range(5):
         await asyncio.sleep(0)  # as a task group does at its end
+    state = Checkpoint(head=b"paused", min_reader=1)
     await journal.fact(RunPaused(pending=(), deadline=None), checkpoint=state, state=RunState.PAUSED, release=True)
     assert [len(batch) for batch in gated.batches] == [1, 2]
+    assert [piece.checkpoint for piece in gated.batches[1]] == [None, state]
+    assert draw.count == 0
+
+
+async def test_what_is_saved_soon_is_made_when_it_is_committed(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    draw = Drawn()
+    journal.save_soon(draw, Notice(code="asked", text="Allow?"))
+    journal.save_soon(draw)
+    journal.begin_to_read(STARTED)
+    assert draw.count == 0
+    await journal.settle()
+    (batch, *_) = gated.batches
+    assert [piece.checkpoint and piece.checkpoint.head for piece in batch][:3] == [None, b"1", None]
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"1"
+
+
+async def test_what_is_saved_soon_is_made_before_the_next_text(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    fact = asyncio.create_task(journal.fact(THINKING))
+    await gated.arrived.wait()
+    draw = Drawn()
+    journal.save_soon(draw)
+    journal.delta(THINKING)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert draw.count == 0
+    # What is said changes the state at its end, when this is still to be written.
+    journal.delta(answer("Hello"))
+    assert draw.count == 1
+    gated.gate.set()
+    await fact
+    await journal.settle()
+    assert draw.count == 1
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"1"
+
+
+async def test_what_may_be_refused_takes_no_checkpoint_with_it(here: Replica, gated: Gated) -> None:
+    journal = await started(here)
+    gated.gate.clear()
+    before = asyncio.create_task(journal.fact(THINKING))
+    await gated.arrived.wait()
+    journal.save_soon(Drawn(), Notice(code="asked", text="Allow?"))
+    refused = asyncio.create_task(journal.fact(STARTED, checkpoint=Checkpoint(head=b"started", min_reader=1)))
+    await here.database.runs.request_cancel("acme", journal.run_id, "ann")
+    gated.gate.set()
+    await before
+    with pytest.raises(RunCancelRequested):
+        await refused
+    assert (await here.database.runs.load_checkpoint(journal.run_id)).head == b"1"
 
 
 async def test_a_resume_waits_for_nothing_and_nothing_overtakes_it(here: Replica, gated: Gated) -> None:
