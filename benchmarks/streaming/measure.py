@@ -57,7 +57,7 @@ class Report:
 
     def add(self, what: str, ours: str, direct: str, ratio: str = "") -> None:
         """Print a line: what is measured, of the server, of the stock client, and how they compare."""
-        print(f"{what:<46} {ours:>22} {direct:>22} {ratio:>10}", flush=True)
+        print(f"{what:<48} {ours:>20} {direct:>20} {ratio:>10}", flush=True)
 
     async def take(self, what: str, measurement: Awaitable[None]) -> None:
         """Wait for a measurement; one that fails leaves no figure and takes no other with it."""
@@ -65,7 +65,7 @@ class Report:
             await measurement
         except Unsound as error:
             self.failures.append(f"{what}: {error}")
-            print(f"{what:<46} {error}", flush=True)
+            print(f"{what:<48} {error}", flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -139,11 +139,14 @@ async def paced(target: Target, report: Report, ladder: Sequence[int]) -> None:
     report.add(f"streams sustained at {PACE_MS} ms a token", str(sustained), "")
 
 
-async def tool_loop(target: Target, upstream_port: int, report: Report, repeats: int) -> None:
-    """A round that calls a tool and a round that answers: what the server adds to the model's own time."""
+async def tool_loop(target: Target, direct: Direct, upstream_port: int, report: Report, repeats: int) -> None:
+    """A round that calls a tool and a round that answers: what the server adds to the model's own time.
+
+    The stock client's first token, by turns with it, tells how fast the machine was meanwhile.
+    """
     if target.tool_body is None:
         return
-    added = []
+    added, theirs = [], []
     stream = Stream(target.port)
     for number in range(WARM_LOOPS + repeats):
         key = uuid.uuid4().hex
@@ -153,9 +156,13 @@ async def tool_loop(target: Target, upstream_port: int, report: Report, repeats:
             raise Unsound(f"the tool loop took {len(rounds)} rounds, HTTP {heard.status} {heard.error}")
         if number >= WARM_LOOPS:
             added.append((heard.ended - heard.started - sum(r["ended"] - r["received"] for r in rounds)) * 1000)
+            theirs += [value * 1000 for value in (await direct.run(1, 1, "q [[n=20]]"))["first"]]
     stream.close()
-    report.figures["tool loop"] = statistics.median(added)
-    report.add("two-round tool loop, added", f"{statistics.median(added):.1f} ms", "")
+    loop, first = statistics.median(added), statistics.median(theirs)
+    report.figures["tool loop"] = loop
+    report.add(
+        "two-round tool loop, added; beside a first token", f"{loop:.1f} ms", f"{first:.2f} ms", f"{loop / first:.2f}x"
+    )
 
 
 def _stats(port: int, key: str) -> list[dict[str, float]]:
@@ -173,7 +180,7 @@ async def measure(target: Target, direct: Direct, upstream_port: int, *, quick: 
     await report.take("first token", first_token(target, direct, report, 20 if quick else 100))
     for streams in (1, 32) if quick else (1, 32, 200):
         await report.take(f"{streams} streams", throughput(target, direct, report, streams, 1 if quick else 3))
-    await report.take("tool loop", tool_loop(target, upstream_port, report, 5 if quick else 25))
+    await report.take("tool loop", tool_loop(target, direct, upstream_port, report, 5 if quick else 25))
     ladder = (10, 20, 40) if quick else (10, 25, 50, 75, 100, 150, 200, 250, 300, 400)
     await report.take("paced streams", paced(target, report, ladder))
     return report
