@@ -26,13 +26,15 @@ def gather_heap() -> int:
     It takes some milliseconds a page. Nothing is done where the system's administrator switched transparent huge pages
     off (`never`), or on other systems than Linux.
     """
+    if sys.platform != "linux":
+        return 0
     try:
         enabled = (_SETTINGS / "enabled").read_text()
         size = int((_SETTINGS / "hpage_pmd_size").read_text())
         maps = Path("/proc/self/maps").read_text()
     except OSError:
         return 0
-    if sys.platform != "linux" or "[never]" in enabled:
+    if "[never]" in enabled:
         return 0
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

@@ -50,7 +50,8 @@ class TelemetrySettings:
 class Telemetry:
     """A tracer provider and a meter provider, and the instruments made from them by name.
 
-    `release` are called in order at the end: the providers' own shutdown, then what their exporters leave open.
+    `release` are called in order at the end: the telling of what waits, the providers' own shutdown, then what their
+    exporters leave open.
     `content` says whether spans may hold prompts, answers, tool arguments and results. `later` is how to tell what
     nobody waits for.
     """

@@ -140,6 +140,20 @@ def test_nothing_new_writes_only_the_head() -> None:
     assert encode(spec, progress, START).new_segments == ()
 
 
+def test_what_is_fixed_is_written_once_and_anew_with_another_spec() -> None:
+    spec, progress = state()
+    encode(spec, progress, START)
+    known = progress.fixed
+    encode(spec, progress, START)
+    assert progress.fixed is known
+    changed = replace(spec, tools=(), model="m2", instructions="")
+    checkpoint = encode(changed, progress, START)
+    head = continuation_pb2.Continuation.FromString(checkpoint.head)
+    assert (head.run_id, head.v1.model, head.v1.instructions) == ("r1", "m2", "")
+    assert list(head.v1.sources) == ["handbook"]
+    assert [one.call.call_id for one in head.v1.pending] == [p.call.call_id for p in progress.pending]
+
+
 def test_a_newer_state_is_left_to_newer_replicas() -> None:
     head = continuation_pb2.Continuation(min_reader=99, run_id="r1").SerializeToString()
     with pytest.raises(ContinuationTooNew, match="needs reader 99"):

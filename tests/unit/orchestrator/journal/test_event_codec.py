@@ -7,6 +7,7 @@ import typing
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from proctor.agent.v1 import agent_pb2
 from proctor.orchestrator.v1 import events_pb2, run_service_pb2
 from services.orchestrator import codec_events
 from services.orchestrator.codec_events import EventEncoder, decode, frame, kind_of, merge_deltas, stamped
-from services.orchestrator.codec_reflect import from_pb, to_pb
+from services.orchestrator.codec_reflect import duration, from_pb, to_pb
 from services.orchestrator.domain import agent, messages
 from services.orchestrator.domain.events import (
     AnswerDelta,
@@ -182,3 +183,12 @@ def test_a_message_survives_encoding(value: messages.Message) -> None:
 def test_a_missing_enum_without_default_is_refused() -> None:
     with pytest.raises(ValueError, match="0 is not a valid Role"):
         from_pb(agent_pb2.Message(), messages.Message)
+
+
+@given(st.integers(-(10**17), 10**17))
+def test_a_duration_is_written_as_protobuf_writes_it(microseconds: int) -> None:
+    delta = timedelta(microseconds=microseconds)
+    plain = Duration()
+    plain.FromTimedelta(delta)
+    assert duration(delta) == plain
+    assert plain.ToTimedelta() == delta
