@@ -80,6 +80,13 @@ def check(heard: Sequence[Heard], tokens: int) -> None:
             raise Unsound(f"a stream of {tokens} tokens gave {len(one.tokens)}, HTTP {one.status} {one.error}")
 
 
+async def stock_first(direct: Direct) -> float:
+    """Return the milliseconds that the stock client takes to its first token now."""
+    (seconds,) = (await direct.run(1, 1, "q [[n=20]]"))["first"]
+    milliseconds: float = seconds * 1000
+    return milliseconds
+
+
 async def first_token(target: Target, direct: Direct, report: Report, repeats: int) -> None:
     """Alternate single streams of both, so that the machine's moods hit both."""
     ours, theirs = [], []
@@ -88,7 +95,7 @@ async def first_token(target: Target, direct: Direct, report: Report, repeats: i
         heard = await stream.ask(target.path, target.body("q [[n=20]]"))
         check([heard], 20)
         ours.append(heard.first * 1000)
-        theirs += [value * 1000 for value in (await direct.run(1, 1, "q [[n=20]]"))["first"]]
+        theirs.append(await stock_first(direct))
     stream.close()
     for name, of in (("median", statistics.median), ("p95", lambda values: percentile(values, 0.95))):
         pick: Callable[[list[float]], float] = of
@@ -156,7 +163,7 @@ async def tool_loop(target: Target, direct: Direct, upstream_port: int, report: 
             raise Unsound(f"the tool loop took {len(rounds)} rounds, HTTP {heard.status} {heard.error}")
         if number >= WARM_LOOPS:
             added.append((heard.ended - heard.started - sum(r["ended"] - r["received"] for r in rounds)) * 1000)
-            theirs += [value * 1000 for value in (await direct.run(1, 1, "q [[n=20]]"))["first"]]
+            theirs.append(await stock_first(direct))
     stream.close()
     loop, first = statistics.median(added), statistics.median(theirs)
     report.figures["tool loop"] = loop

@@ -1,4 +1,4 @@
-"""Telling what happened a moment later, so that whoever waits for a first token or for an end comes first."""
+"""Doing what nobody waits for a moment later, so that whoever waits for a first token or for an end comes first."""
 
 from __future__ import annotations
 
@@ -28,6 +28,31 @@ def at_once(tell: Callable[[*Ts], None], *args: *Ts) -> None:
     tell(*args)
 
 
+class Soon:
+    """Does one thing `seconds` after it was first asked for; where no loop runs, at once."""
+
+    def __init__(self, seconds: float, do: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._do = do
+        # The loop that will do it.
+        self._asked: asyncio.AbstractEventLoop | None = None
+
+    def ask(self) -> None:
+        """Have it done, if it is not going to be."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._do()
+            return
+        if self._asked is not loop:
+            self._asked = loop
+            loop.call_later(self._seconds, self._do)
+
+    def done(self) -> None:
+        """Note that it is being done: whoever asks from now on asks anew."""
+        self._asked = None
+
+
 class Later:
     """Tells things in their order, `MOMENT` seconds after the first of them; without a running loop at once.
 
@@ -36,24 +61,17 @@ class Later:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Context, Callable[..., None], tuple[Any, ...]]] = []
-        # The loop that will call `flush`.
-        self._asked: asyncio.AbstractEventLoop | None = None
+        self._soon = Soon(MOMENT, self.flush)
 
     def __call__(self, tell: Callable[[*Ts], None], *args: *Ts) -> None:
         """Tell it with what else waits."""
         self._waiting.append((copy_context(), tell, args))
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
-        if self._asked is not loop:
-            self._asked = loop
-            loop.call_later(MOMENT, self.flush)
+        self._soon.ask()
 
     def flush(self) -> None:
         """Tell what waits, now."""
-        waiting, self._waiting, self._asked = self._waiting, [], None
+        self._soon.done()
+        waiting, self._waiting = self._waiting, []
         for context, tell, args in waiting:
             try:
                 context.run(tell, *args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -13,6 +12,8 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from opentelemetry import trace
+
+from services.chassis.later import Soon
 
 # What every LogRecord has anyway; the rest came in `extra` and belongs to the event.
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "event", "place"}
@@ -81,28 +82,22 @@ class GatheringHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._waiting: list[logging.LogRecord] = []
-        # The loop that will call `flush`.
-        self._asked: asyncio.AbstractEventLoop | None = None
+        self._soon = Soon(GATHER, self.flush)
 
     def emit(self, record: logging.LogRecord) -> None:
         record.place = _place()
         self._waiting.append(record)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
         if record.levelno >= logging.WARNING:
             self.flush()
-        elif self._asked is not loop:
-            self._asked = loop
-            loop.call_later(GATHER, self.flush)
+        else:
+            self._soon.ask()
 
     def flush(self) -> None:
         """Write what waits. Also called by the standard library when the process ends."""
         self.acquire()
         try:
-            waiting, self._waiting, self._asked = self._waiting, [], None
+            self._soon.done()
+            waiting, self._waiting = self._waiting, []
             for record in waiting:
                 try:
                     self.stream.write(self.format(record) + self.terminator)

@@ -233,7 +233,6 @@ async def run(name: str, environ: Mapping[str, str]) -> int:
             await asyncio.wait((launching,))
             return 0
         running = launching.result()
-        spare_collections()
         settling = asyncio.create_task(_settle(running), name="settle")
         await stopping
         settling.cancel()

@@ -160,18 +160,6 @@ async def test_the_last_chunk_leaves_with_the_end_and_nothing_is_read_after_it()
     assert source.closed
 
 
-async def test_a_client_that_does_not_read_the_last_chunk_and_leaves_holds_nothing() -> None:
-    source, client = Source(), Client()
-    serving = stream(source, client)
-    await settle()
-    client.reads.clear()
-    source.queue.put_nowait(Last(b"data: 1\n\n"))
-    await settle()
-    client.messages.put_nowait(LEFT)
-    await serving
-    assert source.closed
-
-
 async def test_a_client_that_leaves_ends_the_stream_without_a_word() -> None:
     source, client = Source(), Client()
     serving = stream(source, client, farewell=b"data: bye\n\n")
@@ -187,12 +175,13 @@ async def test_a_client_that_leaves_ends_the_stream_without_a_word() -> None:
     assert source.closed
 
 
-async def test_a_client_that_neither_reads_nor_stays_holds_nothing() -> None:
+@pytest.mark.parametrize("kind", [bytes, Last])
+async def test_a_client_that_neither_reads_nor_stays_holds_nothing(kind: type[bytes]) -> None:
     source, client = Source(), Client()
     serving = stream(source, client)
     await settle()
     client.reads.clear()
-    source.queue.put_nowait(b"data: 1\n\n")
+    source.queue.put_nowait(kind(b"data: 1\n\n"))
     await settle()
     client.messages.put_nowait(LEFT)
     await serving

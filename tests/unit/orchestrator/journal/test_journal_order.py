@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics.export import NumberDataPoint
@@ -53,6 +54,13 @@ class Gated:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
+
+    async def holding(self, commit: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a commit that waits at the gate, closed now."""
+        self.gate.clear()
+        task = asyncio.create_task(commit)
+        await self.arrived.wait()
+        return task
 
     async def renew(self, held: Mapping[str, int], terms: LeaseTerms) -> Sequence[Renewal]:
         if self.silent:
@@ -230,9 +238,7 @@ async def test_what_is_saved_soon_is_made_when_it_is_committed(here: Replica, ga
 
 async def test_what_is_saved_soon_is_made_before_the_next_text(here: Replica, gated: Gated) -> None:
     journal = await started(here)
-    gated.gate.clear()
-    fact = asyncio.create_task(journal.fact(THINKING))
-    await gated.arrived.wait()
+    fact = await gated.holding(journal.fact(THINKING))
     draw = Drawn()
     journal.save_soon(draw)
     journal.delta(THINKING)
@@ -251,9 +257,7 @@ async def test_what_is_saved_soon_is_made_before_the_next_text(here: Replica, ga
 
 async def test_what_may_be_refused_takes_no_checkpoint_with_it(here: Replica, gated: Gated) -> None:
     journal = await started(here)
-    gated.gate.clear()
-    before = asyncio.create_task(journal.fact(THINKING))
-    await gated.arrived.wait()
+    before = await gated.holding(journal.fact(THINKING))
     journal.save_soon(Drawn(), Notice(code="asked", text="Allow?"))
     refused = asyncio.create_task(journal.fact(STARTED, checkpoint=Checkpoint(head=b"started", min_reader=1)))
     await here.database.runs.request_cancel("acme", journal.run_id, "ann")
@@ -299,9 +303,7 @@ async def test_a_delta_outside_the_reserved_block_waits_for_its_commit(database:
 
 async def test_a_text_never_overtakes_a_fact_that_is_being_committed(here: Replica, gated: Gated) -> None:
     journal = await started(here)
-    gated.gate.clear()
-    fact = asyncio.create_task(journal.fact(STARTED))
-    await gated.arrived.wait()
+    fact = await gated.holding(journal.fact(STARTED))
     journal.delta(answer("later"))
     watching = asyncio.create_task(first_batch(here, journal.run_id))
     await asyncio.sleep(0.02)
@@ -661,9 +663,7 @@ async def test_closing_writes_what_waits(database: Database, sqlite_url: str) ->
 
 async def test_a_cancelled_caller_does_not_undo_its_fact(here: Replica, gated: Gated) -> None:
     journal = await started(here)
-    gated.gate.clear()
-    fact = asyncio.create_task(journal.fact(THINKING))
-    await gated.arrived.wait()
+    fact = await gated.holding(journal.fact(THINKING))
     fact.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fact
